@@ -19,6 +19,6 @@ pub enum Strategy {
     MergePath,
     /// Assigns equally many entries to each thread without any preprocessing of the row offsets: sums are
     /// first stored as if no row were empty. Where rows are empty, sums are moved to the right rows
-    /// afterwards (Liu and Vinter 2015).
+    /// afterwards (Liu and Vinter 2015). In host memory this is the same as [`Strategy::LoadBalance`].
     Speculative,
 }

@@ -47,7 +47,6 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
             vec![
                 $(converted::<T, krysp::$format<T>>(csr),)*
                 by_strategy("CSR classical", csr, Strategy::Classical),
-                by_strategy("CSR speculative", csr, Strategy::Speculative),
             ]
         };
     }

@@ -3,12 +3,11 @@
 use super::{Csr, Format, Multiply, Strategy};
 use crate::host::HostVector;
 use crate::numbers::{Real, Storage};
-use krysp_kernels::cpu::formats::speculative;
 use krysp_kernels::cpu::run::balanced::Balanced;
-use krysp_solvers::{MultiVector, Scalars, Vector};
+use krysp_solvers::{MultiVector, Scalars};
 
-/// In host memory, [`Strategy::Automatic`] and [`Strategy::MergePath`] are [`Strategy::LoadBalance`], which
-/// costs nothing if there are no long rows to divide.
+/// In host memory, all strategies but [`Strategy::Classical`] are [`Strategy::LoadBalance`], which costs nothing if
+/// there are no long rows to divide.
 impl<T: Real> Multiply<T> for Csr<T> {
     fn multiply<V: Storage<T>>(
         &self,
@@ -19,14 +18,7 @@ impl<T: Real> Multiply<T> for Csr<T> {
         let kernel = self.kernel(values);
         match self.strategy() {
             Strategy::Classical => self.source().product(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source().product(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                self.source().check(x, y)?;
-                speculative::product(&kernel, x.as_slice(), y.as_mut_slice());
-                Ok(())
-            }
+            _ => self.source().product(&Balanced(kernel), x, y),
         }
     }
 
@@ -39,18 +31,10 @@ impl<T: Real> Multiply<T> for Csr<T> {
         let kernel = self.kernel(values);
         match self.strategy() {
             Strategy::Classical => self.source().product_dot(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source().product_dot(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                self.source().check_square()?;
-                self.multiply(values, x, y)?;
-                Ok(x.dot(y))
-            }
+            _ => self.source().product_dot(&Balanced(kernel), x, y),
         }
     }
 
-    /// [`Strategy::Speculative`] multiplies one vector after the other.
     fn multiply_many<V: Storage<T>>(
         &self,
         values: &[V],
@@ -60,12 +44,7 @@ impl<T: Real> Multiply<T> for Csr<T> {
         let kernel = self.kernel(values);
         match self.strategy() {
             Strategy::Classical => self.source().product_many(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source().product_many(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.multiply(values, x, y))
-            }
+            _ => self.source().product_many(&Balanced(kernel), x, y),
         }
     }
 
@@ -78,16 +57,7 @@ impl<T: Real> Multiply<T> for Csr<T> {
         let kernel = self.kernel(values);
         match self.strategy() {
             Strategy::Classical => self.source().product_dot_many(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source().product_dot_many(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                let mut sums = Scalars::<T, T>::new([]);
-                for (x, y) in MultiVector::open_pairs(x, y)? {
-                    sums.extend([self.multiply_dot(values, x, y)?]);
-                }
-                Ok(y.scalars_of_open(sums.into_columns()))
-            }
+            _ => self.source().product_dot_many(&Balanced(kernel), x, y),
         }
     }
 }

@@ -126,10 +126,6 @@ impl<T: Real> Source<T> {
         Ok(())
     }
 
-    pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
-        self.rows.check_square()
-    }
-
     pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
         self.rows.check(x, y)
     }

@@ -94,7 +94,6 @@ krysp::each_format!(conformance_of_all);
 // The same formats with other options.
 conformance! {
     csr_classical: |a| Ok(a.clone().with_strategy(Strategy::Classical)), nothing;
-    csr_speculative: |a| Ok(a.clone().with_strategy(Strategy::Speculative)), nothing;
     hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), nothing;
     sell_unsorted: |a| Sell::with(a, SellOptions { height: Some(48), window: Some(1) }), nothing;
     sell_sorted: |a| Sell::with(a, SellOptions { height: Some(16), window: Some(48) }), nothing;

@@ -10,6 +10,5 @@ pub mod hyb;
 pub mod residual;
 pub mod sliced;
 mod sliced_tile;
-pub mod speculative;
 pub mod symmetric;
 pub mod symmetric_blocks;

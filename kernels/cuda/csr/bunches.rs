@@ -30,9 +30,9 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Maximum number of rows of a range in which the second stage only sets empty rows to zero.
+/// Maximum number of rows of a range in which the second stage only sets empty rows to zero. Not measured.
 const ROWS_OF_RANGE: usize = 1024;
-/// Maximum number of tiles per bunch.
+/// Maximum number of tiles per bunch. Not measured.
 const MOST_TILES: usize = 32;
 /// Maximum number of batches of 32 row starts that a warp reads per tile. A tile with more rows is *far*: its
 /// rows are found by a search.
@@ -147,10 +147,22 @@ impl<V: Element> Speculation<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::formats::speculative::{NONE, rearrange, row_at, synchronize};
+    use crate::cuda::csr::second_stage::{rearrange, synchronize};
+    use crate::cuda::device::prelude::NONE;
     use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
-    use crate::index::Offsets;
+    use crate::index::{Offsets, OffsetsRef};
     use std::ops::Range;
+
+    /// Last row that starts at or before an entry. If `entry` is the number of entries, returns the number of
+    /// rows.
+    fn row_at(offsets: OffsetsRef<'_>, entry: usize) -> usize {
+        let (mut low, mut high) = (0, offsets.ranges() + 1);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if offsets.at(middle) <= entry { low = middle } else { high = middle }
+        }
+        low
+    }
 
     /// Output of the first stage.
     struct Left {
@@ -382,6 +394,32 @@ mod tests {
         assert!(dirty > 0 && far > 0);
     }
 
+    /// The example of section 2 of the paper, whose products are numbers here.
+    #[test]
+    fn golden_descriptor_and_sums() {
+        let offsets = Offsets::new(&[0, 3, 6, 8, 8, 9, 12]).unwrap();
+        let Walk { stop, open, flags, found } = walk(&offsets, 0, 0, 12);
+        assert_eq!((stop, open, found), (6, false, None));
+        assert_eq!((0..12).filter(|&k| flags[k]).collect::<Vec<_>>(), [0, 3, 6, 8, 9]);
+        let products = [2.0, 9.0, 30.0, 7.0, 22.0, 39.0, 51.0, 95.0, 115.0, 87.0, 124.0, 185.0];
+        let bunches = Bunches::new(Shape { rows: 6, cols: 6, entries: 12 }, 1).unwrap();
+        let mut left = speculate(bunches, &offsets, &products);
+        assert_eq!(left.y[..5], [41.0, 68.0, 146.0, 115.0, 396.0]);
+        assert_eq!(left.ranges, [(0..6, false)]);
+        finish(bunches, &offsets, &mut left);
+        assert_eq!(left.y, [41.0, 68.0, 146.0, 0.0, 115.0, 396.0]);
+    }
+
+    /// The second tile of figure 3 of the paper. Rows 0 to 4 are as in the figure; the others start at the positions printed there.
+    #[test]
+    fn golden_tile_of_figure_3() {
+        let offsets = Offsets::new(&[0, 3, 8, 13, 19, 27, 29, 29, 34, 37, 37, 44, 48]).unwrap();
+        assert_eq!([0, 24, 48].map(|entry| row_at((&offsets).into(), entry)), [0, 4, 12]);
+        let Walk { stop, open, flags, found } = walk(&offsets, 4, 24, 48);
+        assert_eq!((stop, open, found), (12, false, None));
+        assert_eq!((0..TILE).filter(|&k| flags[k]).collect::<Vec<_>>(), [0, 3, 5, 10, 13, 20]);
+    }
+
     #[test]
     fn nothing_is_dirty_without_empty_rows() {
         for length in [1, 2, 7, 128, 300] {
@@ -393,6 +431,9 @@ mod tests {
     /// Uses offsets only; no entries are allocated.
     #[test]
     fn tiles_are_walked_beyond_32_bits() {
+        let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
+        let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, 13 << 30];
+        assert_eq!(at.map(|entry| row_at((&offsets).into(), entry)), [0, 0, 2, 2, 3, 4]);
         let lengths: Vec<usize> = [vec![5 << 30, 0, 7], vec![0; 500], vec![3, 1 << 33]].concat();
         let (rows, entries) = (lengths.len(), lengths.iter().sum());
         let offsets = Offsets::from_lengths(lengths);

@@ -6,6 +6,7 @@ pub mod classical;
 pub mod load_balance;
 pub mod merge;
 pub(crate) mod scratch;
+mod second_stage;
 pub mod speculative;
 pub(crate) mod speculative_on_host;
 

@@ -5,7 +5,7 @@
 //! Every product waits for the device, and `y` is in host memory. Only meant for comparison with
 //! [`Speculative`](crate::cuda::csr::speculative::Speculative).
 
-use crate::cpu::formats::speculative::{rearrange, synchronize};
+use super::second_stage::{rearrange, synchronize};
 use crate::cuda::csr::bunches::{FILL, RawUnfinished, Speculation};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Element, Real};
