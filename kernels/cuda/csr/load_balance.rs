@@ -1,6 +1,7 @@
 //! CSR products on a device balanced by entries: each warp takes an equal number of entries and finds their
 //! rows among the row starts (CSRI of Anzt et al.). coo.cu describes the algorithm and the memory traffic.
 
+use crate::cuda::csr::by_entries::Strategic;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
@@ -9,9 +10,6 @@ use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, RawCsrByEntries, SOURCE, TILE};
 use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Product, Slots, check, check_square};
-use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector;
 use crate::cuda::tuning::ROWS_GONE_THROUGH;
 use cudarc::driver::CudaFunction;
 use rayon::prelude::*;
@@ -63,6 +61,22 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
             chunks,
         })
     }
+}
+
+impl<T: Real, V: Storage<T>> Strategic<T> for LoadBalance<T, V> {
+    type Value = V;
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn ordered(&self) -> &DeviceCsr<V> {
+        &self.ordered
+    }
+
+    fn ordered_mut(&mut self) -> &mut DeviceCsr<V> {
+        &mut self.ordered
+    }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let Borders { empty, parts } = &self.borders;
@@ -95,50 +109,6 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
             ))
         }?;
         Ok(())
-    }
-}
-
-impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.shape, self.ordered.device(), x, y);
-        self.multiply(x, y)
-    }
-
-    /// Computes the inner product in a separate launch, because several warps may contribute to one row.
-    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.shape, self.ordered.device(), x, y);
-        self.multiply(x, y)?;
-        Ok(vector::dot(x, y))
-    }
-
-    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.ordered.fill(self.shape, pattern, values)
-    }
-
-    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
-        ordered.check(self.shape, pattern);
-        self.ordered.copy_values_to(ordered)
-    }
-
-    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
-        self.ordered.entries(self.shape, pattern)
-    }
-
-    fn in_order(&self) -> Option<&DeviceCsr<T>> {
-        self.ordered.in_order()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.ordered.values)]
-    }
-
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
-        ordered.check(self.shape, pattern);
-        self.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

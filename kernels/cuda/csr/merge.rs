@@ -1,6 +1,7 @@
 //! CSR products on a device balanced by work (merge path): thread blocks take equal numbers of entries plus
 //! row ends. merge.cu describes the algorithm and the memory traffic.
 
+use crate::cuda::csr::by_entries::Strategic;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
@@ -10,9 +11,6 @@ use crate::cuda::device::prelude::{RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Product, Slots, check, check_square};
-use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
@@ -29,7 +27,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Items (entries and row ends) per lane.
+/// Items (entries and row ends) per lane. Not measured.
 const OF_LANE: usize = 8;
 /// Items per warp.
 const TILE: usize = OF_LANE * WARP;
@@ -142,6 +140,22 @@ impl<T: Real, V: Storage<T>> Merge<T, V> {
             queueing: Mutex::new(()),
         })
     }
+}
+
+impl<T: Real, V: Storage<T>> Strategic<T> for Merge<T, V> {
+    type Value = V;
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn ordered(&self) -> &DeviceCsr<V> {
+        &self.ordered
+    }
+
+    fn ordered_mut(&mut self) -> &mut DeviceCsr<V> {
+        &mut self.ordered
+    }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let blocks = self.carries.len() / 2;
@@ -175,50 +189,6 @@ impl<T: Real, V: Storage<T>> Merge<T, V> {
             unsafe { launch.launch(config(count * WARP)) }?;
         }
         Ok(())
-    }
-}
-
-impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.shape, self.ordered.device(), x, y);
-        self.multiply(x, y)
-    }
-
-    /// Computes the inner product in a separate launch, because several blocks may contribute to one row.
-    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.shape, self.ordered.device(), x, y);
-        self.multiply(x, y)?;
-        Ok(vector::dot(x, y))
-    }
-
-    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.ordered.fill(self.shape, pattern, values)
-    }
-
-    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
-        ordered.check(self.shape, pattern);
-        self.ordered.copy_values_to(ordered)
-    }
-
-    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
-        self.ordered.entries(self.shape, pattern)
-    }
-
-    fn in_order(&self) -> Option<&DeviceCsr<T>> {
-        self.ordered.in_order()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.ordered.values)]
-    }
-
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
-        ordered.check(self.shape, pattern);
-        self.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

@@ -2,6 +2,7 @@
 //! and the choice among them.
 
 pub(crate) mod bunches;
+mod by_entries;
 pub mod classical;
 pub mod load_balance;
 pub mod merge;
@@ -11,6 +12,7 @@ pub mod speculative;
 pub(crate) mod speculative_on_host;
 
 use crate::cost::{CostModel, ProductWork, scattering};
+use crate::cuda::csr::by_entries::ByEntries;
 use crate::cuda::csr::classical::{AHEAD, Csr, lanes};
 use crate::cuda::csr::load_balance::LoadBalance;
 use crate::cuda::csr::merge::Merge;
@@ -113,9 +115,9 @@ impl<T: Real> AnyCsr<T> {
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {
-            Strategy::LoadBalance => Box::new(LoadBalance::<T, V>::of(ordered, pattern)?),
-            Strategy::MergePath => Box::new(Merge::<T, V>::of(ordered, pattern)?),
-            Strategy::Speculative => Box::new(Speculative::<T, V>::of(ordered, pattern)?),
+            Strategy::LoadBalance => Box::new(ByEntries(LoadBalance::<T, V>::of(ordered, pattern)?)),
+            Strategy::MergePath => Box::new(ByEntries(Merge::<T, V>::of(ordered, pattern)?)),
+            Strategy::Speculative => Box::new(ByEntries(Speculative::<T, V>::of(ordered, pattern)?)),
             Strategy::Automatic | Strategy::Classical => Box::new(Csr::<T, V>::of(ordered, pattern)?),
         }))
     }

@@ -2,6 +2,7 @@
 //! describes the algorithm and the memory traffic.
 
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
+use crate::cuda::csr::by_entries::Strategic;
 use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -10,9 +11,6 @@ use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Product, Slots, check, check_square};
-use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::CudaFunction;
 use std::marker::PhantomData;
@@ -45,6 +43,31 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         Ok(Speculative { matrix, scratch, number, is_clean, finish, vectors: PhantomData })
     }
 
+    /// Whether it is known that no tile is dirty. Does not wait for a report.
+    fn is_clean(&self) -> bool {
+        if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
+            self.is_clean.store(true, Relaxed);
+        }
+        self.is_clean.load(Relaxed)
+    }
+}
+
+/// A product of a matrix whose values are stored in the order of the pattern.
+impl<T: Real, V: Storage<T>> Strategic<T> for Speculative<T, V> {
+    type Value = V;
+
+    fn shape(&self) -> Shape {
+        self.matrix.bunches.shape
+    }
+
+    fn ordered(&self) -> &DeviceCsr<V> {
+        &self.matrix.ordered
+    }
+
+    fn ordered_mut(&mut self) -> &mut DeviceCsr<V> {
+        &mut self.matrix.ordered
+    }
+
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         if y.is_empty() {
             return Ok(());
@@ -66,62 +89,5 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         // SAFETY: arguments as in speculative.cu; the first stage recorded rows of `y` only
         unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(concurrent))) }?;
         Ok(())
-    }
-
-    /// Whether it is known that no tile is dirty. Does not wait for a report.
-    fn is_clean(&self) -> bool {
-        if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
-            self.is_clean.store(true, Relaxed);
-        }
-        self.is_clean.load(Relaxed)
-    }
-}
-
-/// A product of a matrix whose values are stored in the order of the pattern.
-impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
-    fn shape(&self) -> Shape {
-        self.matrix.bunches.shape
-    }
-
-    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
-        self.multiply(x, y)
-    }
-
-    /// Computes the inner product in a separate launch, because several warps may contribute to one row.
-    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
-        self.multiply(x, y)?;
-        Ok(vector::dot(x, y))
-    }
-
-    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.matrix.ordered.fill(self.matrix.bunches.shape, pattern, values)
-    }
-
-    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
-        ordered.check(Product::shape(self), pattern);
-        self.matrix.ordered.copy_values_to(ordered)
-    }
-
-    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
-        self.matrix.ordered.entries(self.matrix.bunches.shape, pattern)
-    }
-
-    fn in_order(&self) -> Option<&DeviceCsr<T>> {
-        self.matrix.ordered.in_order()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.matrix.ordered.values)]
-    }
-
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
-        ordered.check(Product::shape(self), pattern);
-        self.matrix.ordered.take(ordered)
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.ordered.bytes()
     }
 }
