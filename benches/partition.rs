@@ -4,13 +4,12 @@
 //! cargo bench --bench partition                 # imbalance and density of algorithms 1, 2, 3 and the library's own
 //! cargo bench --bench partition -- times        # products on the threads of this machine, with parts of equally many rows, of
 //!                                               # equally many nonzeros, and of equal work; RAYON_NUM_THREADS=8 for eight threads
-//! cargo bench --bench partition -- report rmat_2M   # a table of the parts of one matrix
 //! ```
 //!
 //! Other arguments are names of matrices, instead of all. Imbalances are those of the paper's tests 1 (eight equal cores) and 2
 //! (two GPUs of power 75 and six cores); densities are those of test 2.
 
-use krysp::partition::{Report, by_least_padding, by_length_classes, by_nonzeros, by_rows, quality, ranges};
+use krysp::partition::{by_least_padding, by_length_classes, by_nonzeros, by_rows, quality, ranges};
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices, shared_matrix};
 use krysp::{Csr, HostSpace, LinearOperator, Space, io};
 use std::sync::Barrier;
@@ -23,20 +22,16 @@ const GPUS_AND_CORES: [f64; 8] = [75.0, 75.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
 fn main() -> Result<()> {
     let mut args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let mode = ["times", "report"].into_iter().find(|mode| args.first().is_some_and(|arg| arg == mode));
-    if mode.is_some() {
+    let timed = args.first().is_some_and(|arg| arg == "times");
+    if timed {
         args.remove(0);
     }
-    let all = || match mode {
-        Some("times") => irregular(),
-        _ => every_name(),
+    let names = match args.is_empty() {
+        false => args,
+        true if timed => irregular(),
+        true => every_name(),
     };
-    let names = if args.is_empty() { all() } else { args };
-    match mode {
-        Some("times") => times(&names),
-        Some(_) => report(&names),
-        None => table(&names),
-    }
+    if timed { times(&names) } else { table(&names) }
 }
 
 /// Generated matrices, without those that take minutes.
@@ -144,23 +139,6 @@ fn table(names: &[String]) -> Result<()> {
         "longest row below a tenth of the smallest share: imbalance of algorithms 2 and 3 below 0.2 % in {held} cases"
     );
     println!("above 0.2 % in {above} cases, all with a longest row of at least {finest:.5} of that share");
-    Ok(())
-}
-
-fn report(names: &[String]) -> Result<()> {
-    for name in names {
-        let Some(csr) = load(name)? else { continue };
-        let lengths: Vec<usize> = csr.row_lengths().collect();
-        let titles = [
-            "algorithm 1",
-            "algorithm 2",
-            "algorithm 3",
-            "rows by length, in the order with the least padding",
-        ];
-        for (title, parts) in titles.iter().zip(cuts(&lengths, &GPUS_AND_CORES)?) {
-            println!("{name}, {title}\n{}\n", Report::new(&csr, &parts, &GPUS_AND_CORES)?);
-        }
-    }
     Ok(())
 }
 

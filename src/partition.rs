@@ -25,7 +25,7 @@ mod blocks;
 mod cut;
 mod halo;
 mod padding;
-mod report;
+mod quality;
 
 pub use blocks::by_diagonal_blocks;
 #[cfg(any(feature = "cuda", feature = "mpi"))]
@@ -33,7 +33,7 @@ pub(crate) use cut::Cut;
 pub use halo::{HaloSize, halo};
 pub use krysp_kernels::ranges::{even_parts, ranges};
 pub use padding::by_least_padding;
-pub use report::{PartSummary, Quality, Report, quality};
+pub use quality::{PartSummary, Quality, quality};
 
 use crate::error::{Error, Result};
 
