@@ -9,9 +9,9 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::product::{Kernel, Layout, copy_by_column};
 use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, Widths, shared_by};
 use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -128,6 +128,7 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
 // `values` has a block for each slot
 unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
     type Element = T;
+    type Value = V;
     type Raw = RawBsr;
 
     fn by_column(&self) -> bool {
@@ -165,33 +166,15 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
         Ok(self.values.bytes() + self.slices.spill_columns()?)
     }
 
-    fn device(&self) -> &Device {
-        self.values.device()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.values)]
+    fn values(&self) -> &Array<V> {
+        &self.values
     }
 
     fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
-        let misfit = Misfit::none(self.values.device())?;
-        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
-        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (size, back) = (self.size as u32, u32::from(direction == Direction::FromSlots));
-        let mut launch = self.values.device().launch(&self.copy_values);
-        launch
-            .arg(&matrix)
-            .arg(&rows)
-            .arg(&columns)
-            .arg(&entries)
-            .arg(&slots)
-            .arg(&size)
-            .arg(&back)
-            .arg(&mark);
-        // SAFETY: arguments as in bsr.cu; rows are those of the matrix, and entries in no block are not
-        // copied
-        unsafe { launch.launch(config(self.shape.rows)) }?;
-        assert!(!misfit.is_set()?, "a block for each entry");
+        let config = config(self.shape.rows);
+        // SAFETY: arguments as in bsr.cu; rows are those of the matrix
+        let fits = unsafe { copy_by_column(self, &self.copy_values, ordered, direction, self.size, config) }?;
+        assert!(fits, "a block for each entry");
         Ok(())
     }
 }

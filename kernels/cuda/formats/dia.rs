@@ -10,7 +10,7 @@ use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::product::{Kernel, Layout, copy_by_column};
 use crate::cuda::tuning::ROWS_FOR_FOUR;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
@@ -35,7 +35,7 @@ pub(crate) const MANY: Source = Source {
     mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
-/// Maximum number of diagonals whose offsets a kernel loads together.
+/// Maximum number of diagonals whose offsets a kernel loads together. Not measured.
 pub(crate) const BATCH: usize = 8;
 /// Offset that pads a batch: for every row, the column is outside the matrix.
 pub(crate) const NOWHERE: u32 = 1 << 31;
@@ -112,24 +112,9 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
     /// Copies values between CSR order and slots; returns whether every entry is on one of the stored
     /// diagonals.
     fn copies(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<bool> {
-        let misfit = Misfit::none(self.values.device())?;
-        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
-        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (of_lane, back) = (self.of_lane as u32, u32::from(direction == Direction::FromSlots));
-        let mut launch = self.values.device().launch(&self.copy_values);
-        launch
-            .arg(&matrix)
-            .arg(&rows)
-            .arg(&columns)
-            .arg(&entries)
-            .arg(&slots)
-            .arg(&of_lane)
-            .arg(&back)
-            .arg(&mark);
-        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and entries on none of the stored
-        // diagonals are not copied
-        unsafe { launch.launch(config(self.shape.rows)) }?;
-        Ok(!misfit.is_set()?)
+        let config = config(self.shape.rows);
+        // SAFETY: arguments as in dia.cu; rows are those of the matrix
+        unsafe { copy_by_column(self, &self.copy_values, ordered, direction, self.of_lane, config) }
     }
 
     /// Copies `numbers`, one for each entry in CSR order, into the slots, times a factor; `rows` and
@@ -183,6 +168,7 @@ fn offsets(diagonals: &[i64]) -> Vec<u32> {
 // diagonal; the kernel checks that columns are below the length of `x`, and rows below that of `y`
 unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     type Element = T;
+    type Value = V;
     type Raw = RawDia;
 
     fn by_column(&self) -> bool {
@@ -227,12 +213,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         Ok(self.values.bytes())
     }
 
-    fn device(&self) -> &Device {
-        self.values.device()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.values)]
+    fn values(&self) -> &Array<V> {
+        &self.values
     }
 
     fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {

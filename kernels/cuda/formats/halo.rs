@@ -9,9 +9,9 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::product::{Kernel, Layout, copy_by_column};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{WindowArrays, too_large};
 use crate::cuda::tuning::{
@@ -200,6 +200,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
 // slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     type Element = T;
+    type Value = V;
     type Raw = RawHalo;
 
     fn by_column(&self) -> bool {
@@ -240,12 +241,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         self.windows.bytes() + slices + order + self.columns.bytes() + self.values.bytes()
     }
 
-    fn device(&self) -> &Device {
-        self.values.device()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.values)]
+    fn values(&self) -> &Array<V> {
+        &self.values
     }
 
     fn rows(&self) -> Option<&Arc<RowStarts>> {
@@ -269,17 +266,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     }
 
     fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
-        let misfit = Misfit::none(self.values.device())?;
-        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
-        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (size, back) = (self.size as u32, u32::from(direction == Direction::FromSlots));
-        let mut launch = self.values.device().launch(&self.copy_values);
-        launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
-        launch.arg(&size).arg(&back).arg(&mark);
-        // SAFETY: arguments as in halo.cu; rows are those of the matrix, and entries without a slot are not
-        // copied
-        unsafe { launch.launch(self.config()) }?;
-        assert!(!misfit.is_set()?, "a slot for each entry");
+        let config = self.config();
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix
+        let fits = unsafe { copy_by_column(self, &self.copy_values, ordered, direction, self.size, config) }?;
+        assert!(fits, "a slot for each entry");
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::product::{Kernel, Layout};
 use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, address, shared_by};
 use crate::cuda::tuning::SLOTS_IN_FLIGHT;
 use cudarc::driver::DeviceRepr;
@@ -199,6 +199,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
 // each slot of the slices; `lengths` has an element for each row
 unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     type Element = T;
+    type Value = V;
     type Raw = RawSliced;
 
     fn by_column(&self) -> bool {
@@ -240,12 +241,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         Ok(self.values.bytes() + self.slices.spill_columns()?)
     }
 
-    fn device(&self) -> &Device {
-        self.values.device()
-    }
-
-    fn slots(&self) -> Vec<Slots> {
-        vec![Slots::of::<T, V>(&self.values)]
+    fn values(&self) -> &Array<V> {
+        &self.values
     }
 
     fn rows(&self) -> Option<&Arc<RowStarts>> {

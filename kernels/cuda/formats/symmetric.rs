@@ -142,6 +142,7 @@ pub fn nodes_of_thread(size: usize, value: usize) -> usize {
 // nodes; there are as many slots as the slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     type Element = T;
+    type Value = V;
     type Raw = RawSymmetric;
 
     fn by_column(&self) -> bool {
@@ -178,8 +179,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         self.windows.bytes() + slices + self.columns.bytes() + self.values.bytes() + self.diagonals.bytes()
     }
 
-    fn device(&self) -> &Device {
-        self.values.device()
+    fn values(&self) -> &Array<V> {
+        &self.values
     }
 
     fn slots(&self) -> Vec<Slots> {

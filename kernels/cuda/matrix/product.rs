@@ -5,7 +5,7 @@ use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::Many;
-use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
@@ -102,6 +102,8 @@ impl Slots {
 /// kernel's requirements for vectors `x` and `y` of the lengths in `shape()`.
 pub(crate) unsafe trait Layout: Send + Sync + Debug {
     type Element: Real;
+    /// The type in which values are stored.
+    type Value: Storage<Self::Element>;
     type Raw: DeviceRepr;
 
     /// Whether the slot of an entry depends on columns, not only on the lengths of rows.
@@ -128,10 +130,17 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
         Ok(0)
     }
 
-    fn device(&self) -> &Device;
+    /// The values, or most of them.
+    fn values(&self) -> &Array<Self::Value>;
+
+    fn device(&self) -> &Device {
+        self.values().device()
+    }
 
     /// All arrays of values.
-    fn slots(&self) -> Vec<Slots>;
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<Self::Element, Self::Value>(self.values())]
+    }
 
     /// Row offsets, if the matrix keeps them.
     fn rows(&self) -> Option<&Arc<RowStarts>> {
@@ -146,6 +155,31 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     /// Queues the copy of values between entries and slots. `ordered` has the shape of this matrix, and has
     /// columns if `by_column()` is true.
     fn copy_values(&self, ordered: &DeviceCsr<Self::Element>, direction: Direction) -> Result<()>;
+}
+
+/// Queues `kernel(matrix, rows, columns, entries, slots, number, back, misfit)`, which copies values between the entries of
+/// `ordered` and the slots of `layout`. Returns whether each entry has a slot.
+///
+/// # Safety
+/// `kernel` has these arguments, and runs with `config`. `ordered` has the shape of the matrix, and columns.
+pub(crate) unsafe fn copy_by_column<L: Layout>(
+    layout: &L,
+    kernel: &CudaFunction,
+    ordered: &DeviceCsr<L::Element>,
+    direction: Direction,
+    number: usize,
+    config: LaunchConfig,
+) -> Result<bool> {
+    let misfit = Misfit::none(layout.device())?;
+    let (matrix, rows, columns) = (layout.raw(), ordered.rows.raw(), ordered.columns.address(0));
+    let (entries, slots, mark) = (ordered.values.address(0), layout.values().address(0), misfit.address());
+    let (number, back) = (number as u32, u32::from(direction == Direction::FromSlots));
+    let mut launch = layout.device().launch(kernel);
+    launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
+    launch.arg(&number).arg(&back).arg(&mark);
+    // SAFETY: promised by the caller; entries without a slot are not copied
+    unsafe { launch.launch(config) }?;
+    Ok(!misfit.is_set()?)
 }
 
 impl<T: Real, L: Layout<Element = T>> Product<T> for L {
