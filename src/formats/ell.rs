@@ -7,13 +7,12 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::Pattern;
-use super::slices::{SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, waits};
-use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use super::slices::{SliceWidths, Slices, check_padding, default_height, stored_in_slices, streamed, waits};
+use super::{Analysis, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::error::Result;
 use crate::numbers::{Real, Storage};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::over_rows;
 #[cfg(feature = "cuda")]
@@ -82,46 +81,32 @@ impl<T: Real> Format<T> for Ell<T> {
         Ell::new(csr)
     }
 
-    fn source(&self) -> &Source<T> {
-        &self.source
-    }
-
-    fn values(&self) -> &Buffer<T> {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut Buffer<T> {
-        &mut self.values
-    }
-
-    fn first_slot(&self, row: usize) -> usize {
-        self.slices.first_slot(row)
-    }
-
-    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let entries = self.source.pattern.offsets.range(row);
-        entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
-    }
+    stored_in_slices!();
 }
 
 impl<T: Real> Offered<T> for Ell<T> {
     fn variants() -> Vec<Variant> {
-        vec![Variant {
-            name: Self::NAME,
-            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
-            gpu: SLICED_ON_GPU,
-        }]
+        vec![streamed(Self::NAME, 1.0)]
     }
 
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
-        let width = matrix.rows.longest;
-        let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
-        Ok(vec![Offer {
-            detail: format!("{width} slots a row"),
-            waits: waits(matrix),
-            ..matrix.offer(Self::variants()[0], (), bytes, slots)
-        }])
+        offer_of_uniform(matrix, Self::variants()[0], 0)
     }
+}
+
+/// The offer of a format with slices of uniform width, and with `more` bytes per row.
+pub(super) fn offer_of_uniform<T: Real>(
+    matrix: &Analysis<'_, T>,
+    variant: Variant,
+    more: usize,
+) -> Result<Vec<Offer<()>>> {
+    let width = matrix.rows.longest;
+    let (slots, bytes) = matrix.uniform(variant.name, width)?;
+    Ok(vec![Offer {
+        detail: format!("{width} slots a row"),
+        waits: waits(matrix),
+        ..matrix.offer(variant, (), bytes + more * matrix.csr.rows(), slots)
+    }])
 }
 
 #[cfg(feature = "cuda")]

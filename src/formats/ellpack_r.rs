@@ -5,14 +5,13 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::ell::uniform;
-use super::slices::{SLICED_ON_GPU, Slices, waits};
-use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use super::ell::{offer_of_uniform, uniform};
+use super::slices::{Slices, stored_in_slices, streamed};
+use super::{Analysis, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::error::Result;
 use crate::numbers::{Real, Storage};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::map_rows;
 #[cfg(feature = "cuda")]
@@ -68,45 +67,16 @@ impl<T: Real> Format<T> for EllpackR<T> {
         EllpackR::new(csr)
     }
 
-    fn source(&self) -> &Source<T> {
-        &self.source
-    }
-
-    fn values(&self) -> &Buffer<T> {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut Buffer<T> {
-        &mut self.values
-    }
-
-    fn first_slot(&self, row: usize) -> usize {
-        self.slices.first_slot(row)
-    }
-
-    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let entries = self.source.pattern.offsets.range(row);
-        entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
-    }
+    stored_in_slices!();
 }
 
 impl<T: Real> Offered<T> for EllpackR<T> {
     fn variants() -> Vec<Variant> {
-        vec![Variant {
-            name: Self::NAME,
-            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.05, gather: 0.0, row: 0.0, wait: 0.0 }),
-            gpu: SLICED_ON_GPU,
-        }]
+        vec![streamed(Self::NAME, 1.05)]
     }
 
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
-        let width = matrix.rows.longest;
-        let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
-        Ok(vec![Offer {
-            detail: format!("{width} slots a row"),
-            waits: waits(matrix),
-            ..matrix.offer(Self::variants()[0], (), bytes + matrix.csr.rows() * size_of::<u32>(), slots)
-        }])
+        offer_of_uniform(matrix, Self::variants()[0], size_of::<u32>())
     }
 }
 

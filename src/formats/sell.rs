@@ -14,16 +14,13 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::slices::{
-    SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, has_short_columns, waits,
+    SliceWidths, Slices, check_padding, default_height, has_short_columns, stored_in_slices, streamed, waits,
 };
-use super::{
-    Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
-};
+use super::{Analysis, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator};
 use crate::error::{Error, Result};
 use crate::numbers::{Real, Storage};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::height_step;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::{CHUNK, map_rows, over_rows};
@@ -214,35 +211,12 @@ impl<T: Real> Format<T> for Sell<T> {
         Sell::with(csr, options)
     }
 
-    fn source(&self) -> &Source<T> {
-        &self.source
-    }
-
-    fn values(&self) -> &Buffer<T> {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut Buffer<T> {
-        &mut self.values
-    }
-
-    fn first_slot(&self, row: usize) -> usize {
-        self.slices.first_slot(row)
-    }
-
-    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let entries = self.source.pattern.offsets.range(row);
-        entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
-    }
+    stored_in_slices!();
 }
 
 impl<T: Real> Offered<T> for Sell<T> {
     fn variants() -> Vec<Variant> {
-        vec![Variant {
-            name: Self::NAME,
-            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
-            gpu: SLICED_ON_GPU,
-        }]
+        vec![streamed(Self::NAME, 1.0)]
     }
 
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SellOptions>>> {

@@ -1,7 +1,7 @@
 //! Common part of the formats with sliced rows: positions of slots (stored entries and padding), and columns.
 
-use super::Coefficients;
 use super::pattern::Pattern;
+use super::{Coefficients, Variant};
 use crate::error::{Error, Result};
 use crate::formats::analysis::{Analysis, Model};
 use crate::memory::check_free_memory;
@@ -78,6 +78,33 @@ saved!(impl[] Slices as |this| {
 saved!(impl[] enum SliceWidths { Uniform { 0: width }, Each { 0: offsets } });
 
 saved!(impl[] Sorted { order, place });
+
+/// Functions of [`Format`](super::Format) of a format whose entries are all in `slices`: `source`, `values`, and slots.
+macro_rules! stored_in_slices {
+    () => {
+        fn source(&self) -> &Source<T> {
+            &self.source
+        }
+
+        fn values(&self) -> &Buffer<T> {
+            &self.values
+        }
+
+        fn values_mut(&mut self) -> &mut Buffer<T> {
+            &mut self.values
+        }
+
+        fn first_slot(&self, row: usize) -> usize {
+            self.slices.first_slot(row)
+        }
+
+        fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+            let entries = self.source.pattern.offsets.range(row);
+            entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
+        }
+    };
+}
+pub(super) use stored_in_slices;
 
 /// Maximum number of entries of a row that are stored in slices; the others are stored elsewhere.
 pub(crate) type Longest = usize;
@@ -342,9 +369,16 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
     Err(Error::Unsuitable { format, why })
 }
 
-/// Cost coefficients of SELL-P, ELL and ELLPACK-R on a GPU, which have the same kernel there.
-pub(super) const SLICED_ON_GPU: Coefficients =
-    Coefficients::Fixed(CostModel { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
+/// Cost coefficients of SELL-P, ELL and ELLPACK-R. On a GPU they have the same kernel; in host memory, a byte costs as
+/// much as `byte` bytes streamed.
+pub(super) fn streamed(name: &'static str, byte: f64) -> Variant {
+    let fixed = Coefficients::Fixed;
+    Variant {
+        name,
+        host: fixed(CostModel { start: 0.0, byte, gather: 0.0, row: 0.0, wait: 0.0 }),
+        gpu: fixed(CostModel { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 }),
+    }
+}
 
 /// Number of batches of slots, loaded one batch after the other, that the busiest lane of a GPU waits for.
 pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
