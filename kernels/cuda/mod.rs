@@ -23,7 +23,7 @@ pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
 pub use device::{
     Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, compiler_version, count,
-    created, devices, driver_is_usable, is_open, look_for_compiler_in,
+    created, devices, driver_is_usable, is_open, lock, look_for_compiler_in,
 };
 pub use matrix::device_csr::DeviceCsr;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};

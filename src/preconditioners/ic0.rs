@@ -24,25 +24,24 @@
 //! Cost: an application reads `L` and `Lᵀ` once, padded to slices, reads or writes 8 vectors, and
 //! synchronizes all threads at most twice per level.
 
-use super::several::checked_pairs;
-use super::solves::{Scheduled, Solves};
+use super::solves::{Scheduled, Solves, applied_by_solves};
 use super::{MatrixSource, Refresh, check_space, finite};
 use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::{Csr, Format};
-use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
-use krysp_solvers::{Element, LinearOperator, MultiVector, check_spaces};
+use krysp_solvers::{Element, LinearOperator};
 
 const NAME: &str = "IC(0)";
 
-/// The first nonzero shift; further ones are twice the preceding one.
+/// The first nonzero shift; further ones are twice the preceding one. The value of Lin and Moré (1999), who double
+/// it, too.
 const FIRST_SHIFT: f64 = 1e-3;
 
-/// Largest shift: with a larger one, the factorization would approximate little but the diagonal.
+/// Largest shift: with a larger one, the factorization would approximate little but the diagonal. Not measured.
 const LAST_SHIFT: f64 = 1.1;
 
 /// An incomplete Cholesky factorization in host memory. It cannot be copied to a GPU; [`Isai`](super::Isai)
@@ -119,11 +118,6 @@ impl<T: Real> Ic0<T> {
         self.shift
     }
 
-    /// Number of levels of the triangular solves; threads synchronize at most twice per level.
-    pub fn levels(&self) -> usize {
-        self.solves.levels.len() - 1
-    }
-
     /// `L`, with rows and columns in the order of the matrix.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
@@ -151,34 +145,12 @@ impl<T: Real> Refresh<T> for Ic0<T> {
     }
 }
 
-impl<T: Real> LinearOperator for Ic0<T> {
-    type Vector = HostVector<T>;
-
-    fn domain(&self) -> &HostSpace<T> {
-        &self.solves.space
-    }
-
-    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.solves.apply(x, y)
-    }
-
-    fn apply_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<()> {
-        self.solves.apply_many(checked_pairs(self, x, y)?)
-    }
-
-    fn bytes(&self) -> usize {
-        self.solves.bytes()
-    }
-}
+applied_by_solves!(Ic0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostVector;
     use crate::permutation::Permutation;
     use crate::preconditioners::Jacobi;
     use crate::testing::matrices;

@@ -8,18 +8,16 @@
 //! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, reads or
 //! writes 8 vectors, and synchronizes all threads at most twice per level.
 
-use super::several::checked_pairs;
-use super::solves::{Scheduled, Solves};
+use super::solves::{Scheduled, Solves, applied_by_solves};
 use super::{MatrixSource, Refresh, check_space, finite};
 use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::{Csr, Format};
-use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
-use krysp_solvers::{Element, LinearOperator, MultiVector, check_spaces};
+use krysp_solvers::{Element, LinearOperator};
 
 const NAME: &str = "ILU(0)";
 
@@ -62,11 +60,6 @@ impl<T: Real> Ilu0<T> {
         Ok(ilu0)
     }
 
-    /// Number of levels of the triangular solves; threads synchronize at most twice per level.
-    pub fn levels(&self) -> usize {
-        self.solves.levels.len() - 1
-    }
-
     /// `L` with its unit diagonal, with rows and columns in the order of the matrix.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
@@ -104,30 +97,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
     }
 }
 
-impl<T: Real> LinearOperator for Ilu0<T> {
-    type Vector = HostVector<T>;
-
-    fn domain(&self) -> &HostSpace<T> {
-        &self.solves.space
-    }
-
-    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.solves.apply(x, y)
-    }
-
-    fn apply_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<()> {
-        self.solves.apply_many(checked_pairs(self, x, y)?)
-    }
-
-    fn bytes(&self) -> usize {
-        self.solves.bytes()
-    }
-}
+applied_by_solves!(Ilu0);
 
 #[cfg(test)]
 mod tests {

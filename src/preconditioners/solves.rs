@@ -173,6 +173,48 @@ impl<T: Real> Solves<T> {
     }
 }
 
+/// An incomplete factorization, whose field `solves` applies it.
+macro_rules! applied_by_solves {
+    ($factorization:ident) => {
+        impl<T: Real> $factorization<T> {
+            /// Number of levels of the triangular solves; threads synchronize at most twice per level.
+            pub fn levels(&self) -> usize {
+                self.solves.levels.len() - 1
+            }
+        }
+
+        impl<T: Real> LinearOperator for $factorization<T> {
+            type Vector = $crate::host::HostVector<T>;
+
+            fn domain(&self) -> &$crate::host::HostSpace<T> {
+                &self.solves.space
+            }
+
+            fn apply(
+                &self,
+                x: &$crate::host::HostVector<T>,
+                y: &mut $crate::host::HostVector<T>,
+            ) -> krysp_solvers::Result<()> {
+                krysp_solvers::check_spaces(self, x, y)?;
+                self.solves.apply(x, y)
+            }
+
+            fn apply_many(
+                &self,
+                x: &krysp_solvers::MultiVector<$crate::host::HostVector<T>>,
+                y: &mut krysp_solvers::MultiVector<$crate::host::HostVector<T>>,
+            ) -> krysp_solvers::Result<()> {
+                self.solves.apply_many($crate::preconditioners::several::checked_pairs(self, x, y)?)
+            }
+
+            fn bytes(&self) -> usize {
+                self.solves.bytes()
+            }
+        }
+    };
+}
+pub(super) use applied_by_solves;
+
 #[cfg(test)]
 mod tests {
     use super::*;

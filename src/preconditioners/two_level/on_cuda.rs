@@ -6,9 +6,10 @@ use crate::formats::MatrixSource;
 use crate::numbers::Real;
 use crate::preconditioners::refresh::Refresh;
 use crate::preconditioners::{CoarseSpace, Jacobi, TwoLevel, jacobi};
+use krysp_kernels::cuda::lock;
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// A two-level preconditioner on a GPU, from [`TwoLevel::to`](ToCuda::to), [`TwoLevel::on`] or
 /// [`TwoLevel::with_inner_on`].
@@ -107,10 +108,6 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
         }
     }
 
-    fn queueing(&self) -> MutexGuard<'_, ()> {
-        self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Updates only the coarse level, from a matrix of the same pattern. After an error it is unchanged.
     pub fn refresh_coarse(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         match self.arrays.invert(&self.coarse.galerkin(&*a.in_host_memory()?)?)? {
@@ -138,7 +135,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for OnGp
 
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        let _queueing = self.queueing();
+        let _queueing = lock(&self.queueing);
         let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
@@ -149,7 +146,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for OnGp
 
     fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, r, z)?;
-        let _queueing = self.queueing();
+        let _queueing = lock(&self.queueing);
         let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
@@ -167,7 +164,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for OnGp
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
-        let _queueing = self.queueing();
+        let _queueing = lock(&self.queueing);
         let rr = self.arrays.update_restrict(&a.0, &q.entries, &mut r.entries).map_err(failed)?;
         let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
