@@ -51,7 +51,7 @@ use crate::gmres::{GeneralizedMinimalResidual, PIVOT};
 use crate::orthonormal::{
     Block, Orthonormal, Products, VANISHED, combine, is_identity, not_finite, scalars, transform,
 };
-use crate::reflections::LeastSquares;
+use crate::reflections::{LeastSquares, ROUNDING};
 use crate::small::Matrix;
 use crate::{
     Cost, ElemOf, Element, Error, Method, MultiSpace, MultiVector, Result, Scalar, ScalarOf, Space, SpaceOf,
@@ -64,12 +64,9 @@ use std::ops::Range;
 /// Name of `A M⁻¹ V` in errors.
 const IMAGE: &str = "A M⁻¹ V";
 
-/// A vector of `A M⁻¹ V_p` is dropped if orthogonalization leaves less than this many epsilons of its norm. `H` has
-/// no entry for the dropped component, so the residual of the recurrence is too small by it.
-const ROUNDING: f64 = 10.0;
-
 /// Maximum number of orthonormalizations of a block. The second one finds the block orthonormal, unless its
-/// vectors were so nearly dependent that rounding errors in the span of the basis were enlarged again.
+/// vectors were so nearly dependent that rounding errors in the span of the basis were enlarged again. By the
+/// analysis, not measured.
 const PASSES: usize = 3;
 
 impl<V: Vector> BlockMethod<V> for GeneralizedMinimalResidual {

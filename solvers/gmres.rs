@@ -13,6 +13,7 @@
 
 use crate::Condition::Finite;
 use crate::block_gmres::BlockGeneralizedMinimalResidual;
+use crate::reflections::ROUNDING;
 use crate::{
     Basis, Cost, Element, Error, Identity, LinearOperator, Method, Result, Scalar, Solver, Space,
     StagnationWindow, Steps, System, Vector,
@@ -141,7 +142,7 @@ impl LeastSquares {
         // The image of the new direction is in the span of the earlier images, up to rounding: no progress is
         // possible.
         let pivot = column[j].hypot(column[k]);
-        if pivot <= 10.0 * epsilon * image {
+        if pivot <= ROUNDING * epsilon * image {
             return Err(Error::Breakdown { what: PIVOT, value: pivot });
         }
         // a = column[j] and b = column[k]: −s a + c b = 0 and c² + s² = 1

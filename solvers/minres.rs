@@ -35,6 +35,11 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
+/// A new direction makes no progress if its image leaves less than `ε^NO_PROGRESS` of its squared norm outside the span of the
+/// earlier ones. Not measured; chosen above the square of a rounding, `ε²`, by the
+/// growth of rounding errors in a recurrence.
+const NO_PROGRESS: f64 = 1.6;
+
 /// MINRES, for symmetric `A`, definite or not: `Minres::new(op).solve(&b)`.
 ///
 /// | option | what it sets |
@@ -184,7 +189,7 @@ impl<V: Vector> Method<V> for MinimalResidual {
         // The image of the new direction is in the span of the earlier images, up to the rounding errors of a
         // recurrence: no progress is possible.
         let others = delta.clone() * delta + epsilon.clone() * epsilon;
-        let rounding: V::Scalar = V::Elem::from_f64(-V::Elem::EPSILON.powf(1.6)).into();
+        let rounding: V::Scalar = V::Elem::from_f64(-V::Elem::EPSILON.powf(NO_PROGRESS)).into();
         steps.watch(GAMMA, &(gamma_squared.clone() + rounding * others), Positive)?;
         let tau = gamma_bar.clone() * phi.clone() / gamma_squared.clone(); // c_k φ_k / γ_k
         x.axpy(&tau, &before.w); // x = x + c φ w

@@ -3,6 +3,11 @@
 use crate::few::TOGETHER;
 use crate::small::Matrix;
 
+/// A vector counts as dependent on others, up to rounding, if orthogonalization leaves less than this many machine epsilons
+/// of its norm. Block GMRES drops such a vector of `A M⁻¹ V_p`; `H` has no entry for it, so the residual of the recurrence
+/// is too small by it. Not measured; chosen above the rounding of two orthogonalizations, each of a few epsilons.
+pub(crate) const ROUNDING: f64 = 10.0;
+
 /// Least-squares problems `min ‖g_j − H y_j‖` for several right-hand sides. `H` grows by columns, each with at
 /// least as many rows as the preceding one; entries below are zero. Householder reflections make it triangular.
 /// A column that depends linearly on the preceding ones, up to rounding errors of its own norm, has a zero entry
@@ -62,7 +67,7 @@ impl LeastSquares {
         }
         let length = norm(&column[q..]);
         // up to the rounding errors of the reflections
-        if length <= 10.0 * epsilon * (column.len() as f64).sqrt() * whole {
+        if length <= ROUNDING * epsilon * (column.len() as f64).sqrt() * whole {
             return;
         }
         // (I − u uᵀ) h = pivot e₁ for the last entries h of the column, with the sign that avoids cancellation

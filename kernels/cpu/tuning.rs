@@ -1,26 +1,27 @@
 //! Tuning constants for CPUs, measured on x86-64 with AVX2 or AVX-512.
 //!
-//! Each comment names the matrices and the machine for which the constant was measured; a constant without
-//! them is a guess. The same values are used on all machines.
+//! Each comment names the matrices and the machine for which the constant was measured, or says that it was not.
+//! The same values are used on all machines.
 
-/// Number of values that a loop must move for a second thread to be worth its start-up cost.
+/// Number of values that a loop must move for a second thread to be worth its start-up cost. Not measured;
+/// chosen as the work that takes about as long as waking a thread.
 pub(crate) const SERIAL: usize = 32 * 1024;
 
 /// Tasks per thread, so that idle threads can steal the work of a late thread. With 4 tasks per thread,
 /// products of 6 ms on the two threads of a virtual machine took about 4 % longer.
 pub(crate) const TASKS_PER_THREAD: usize = 16;
 
-/// Entries per task of a product that is divided by entries. The constant is large enough that starting a
-/// task takes about 1 % of its time, and much smaller than the number of entries per thread. Products with
-/// fewer entries run on one thread.
+/// Entries per task of a product that is divided by entries. The constant is large enough that starting a task
+/// takes about 1 % of its time, and much smaller than the number of entries per thread. Products with fewer
+/// entries run on one thread. Not measured.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
-/// Minimum entries plus rows per task in one level of a factorization; smaller tasks cost more than they
-/// gain.
+/// Minimum entries plus rows per task in one level of a factorization; smaller tasks cost more than they gain.
+/// Not measured; chosen as some microseconds of work.
 pub(crate) const LEAST_OF_LEVEL: usize = 4096;
 
 /// Minimum entries plus rows per part of a triangular solve. Smaller than [`LEAST_OF_LEVEL`], because its
-/// threads spin-wait between levels.
+/// threads spin-wait between levels. Not measured; chosen as a quarter of it.
 pub(crate) const LEAST_OF_PART: usize = 1024;
 
 /// Maximum number of groups into which the rows of a level are divided. Measured: time of a triangular solve,
@@ -28,18 +29,21 @@ pub(crate) const LEAST_OF_PART: usize = 1024;
 /// rows per level) and 1.25 for a stencil on 128³ nodes; with rows sorted by position alone (no groups) it is
 /// 1.33 for the stencil.
 pub(crate) const GROUPS: usize = 8;
-/// Minimum number of rows per group, see [`GROUPS`].
+/// Minimum number of rows per group, see [`GROUPS`]. Not measured; chosen as several slices at every SIMD
+/// width.
 pub(crate) const LEAST_OF_GROUP: usize = 128;
 
-/// Polls of a spin-waiting thread before it yields its processor to other programs.
+/// Polls of a spin-waiting thread before it yields its processor to other programs. Not measured; chosen as
+/// some tens of microseconds.
 pub(crate) const SPINS: usize = 2000;
 
-/// Polls of a spin-waiting thread before it starts the parts that another thread has not begun (work
-/// stealing): about the duration of one part.
+/// Polls of a spin-waiting thread before it starts the parts that another thread has not begun (work stealing):
+/// about the duration of one part. Not measured.
 pub(crate) const SPINS_BEFORE_STEALING: usize = 100;
 
-/// Size in bytes from which vectors are written with non-temporal stores. Such a vector does not stay in
-/// cache between uses, and an ordinary store would read every cache line before overwriting it.
+/// Size in bytes from which vectors are written with non-temporal stores. Such a vector does not stay in cache
+/// between uses, and an ordinary store would read every cache line before overwriting it. Not measured; chosen
+/// larger than the L2 cache of a core.
 pub(crate) const STREAMED_FROM: usize = 8 << 20;
 
 /// CSR rows with at most this many entries are summed with scalar instructions if a register has at least as
@@ -47,7 +51,8 @@ pub(crate) const STREAMED_FROM: usize = 8 << 20;
 /// and `G3_circuit` take 0.4 to 0.6 of the time with gathers in f32, and 0.7 to 1.0 in f64.
 pub(crate) const SHORT: usize = 8;
 
-/// Prefetch distance of streams, in bytes: the hardware prefetcher stops at the end of each 4 KiB page.
+/// Prefetch distance of streams, in bytes: the hardware prefetcher stops at the end of each 4 KiB page. Not
+/// measured; chosen as eight cache lines.
 pub(crate) const PREFETCH_BYTES: usize = 512;
 
 /// Prefetch distance of scattered entries of `x`, in matrix entries. Prefetching takes a load and a prefetch
@@ -55,9 +60,12 @@ pub(crate) const PREFETCH_BYTES: usize = 512;
 /// threads of a shared Zen 3: circuits of 10⁶ nodes (8 MB) gain 10 to 40 % in most formats, a shuffled mesh
 /// of 5·10⁵ nodes (4 MB) loses 10 %.
 pub(crate) const LOOK: usize = 96;
-/// Minimum size of `x` in bytes for which its entries are prefetched, see [`LOOK`].
+/// Minimum size of `x` in bytes for which its entries are prefetched, see [`LOOK`]. Not measured; chosen
+/// between the sizes of the two examples there.
 pub(crate) const LOOK_FROM: usize = 6 << 20;
-/// Distance between columns from which two reads of `x` count as scattered.
+/// Distance between columns from which two reads of `x` count as scattered. Not measured; chosen as 32 KiB of
+/// `f64`, the size of an L1 cache.
 pub(crate) const JUMP: u32 = 4096;
-/// Number of columns sampled to decide whether reads of `x` are scattered.
+/// Number of columns sampled to decide whether reads of `x` are scattered. Not measured; chosen as 32
+/// distances, so that counting takes a negligible part of a product.
 pub(crate) const JUDGED: usize = 33;

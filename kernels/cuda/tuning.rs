@@ -1,7 +1,8 @@
 //! Tuned constants, measured on an H200 (sm_90) in f64 and f32; `benches/record/h200` has the measurements.
 //!
 //! Each comment names the matrices of that record on which the constant matters, or the file with the times.
-//! A constant without either is a guess. Other architectures use the same values until they are measured.
+//! Others say that they were not measured; a constant without either is a guess. Other architectures use the
+//! same values until they are measured.
 
 use crate::cost::CostModel;
 use crate::strategy::Strategy;
@@ -34,7 +35,8 @@ pub const ENTRIES_PER_LANE: f64 = 3.0;
 /// for full occupancy; with fewer, the bandwidth is not saturated (el3_100M, p1_100M).
 pub const SLOTS_IN_FLIGHT: usize = 8;
 
-/// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host.
+/// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host. Not measured
+/// on a GPU.
 pub const SORTED_ROWS: usize = 768;
 
 /// The number of lanes of a block row of [`Bsr`](crate::cuda::formats::bsr::Bsr) is doubled only while each
@@ -62,7 +64,7 @@ pub const WARPS_OF_CHUNKS: usize = 40;
 pub const ROWS_GONE_THROUGH: u32 = 256;
 
 /// Bytes of `x` per slab of [`Coo`](crate::cuda::formats::coo::Coo), small enough for two thread blocks per
-/// multiprocessor.
+/// multiprocessor. Other sizes were not measured, except [`BYTES_OF_WIDE_SLAB`].
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
 /// Bytes of `x` per wide slab, with one block per multiprocessor (faster for rmat20, rmat_33M, lp_like;
@@ -97,10 +99,11 @@ pub const WIDE_SLAB_THREADS: u32 = 1024;
 /// chunk (boyd2_like, lp_like).
 pub const START_OF_SLAB: usize = 16;
 
-/// Minimum and maximum number of sums per bin; a bin exceeds the maximum only if one row has more.
+/// Minimum and maximum number of sums per bin; a bin exceeds the maximum only if one row has more. Not
+/// measured; the maximum fits shared memory.
 pub const SUMS_OF_BIN: (usize, usize) = (512, 3072);
 
-/// Mean number of sums per slab and bin from which 16 instead of 8 lanes process them.
+/// Mean number of sums per slab and bin from which 16 instead of 8 lanes process them. Not measured.
 pub const SUMS_FOR_SIXTEEN: usize = 8;
 
 /// Numbers of slabs for which slabs may be faster than rows. With fewer slabs, most of `x` stays in the cache
@@ -108,8 +111,8 @@ pub const SUMS_FOR_SIXTEEN: usize = 8;
 /// unused neighbours (rmat_100M in f64).
 pub const SLABS: RangeInclusive<usize> = 17..=512;
 
-/// Minimum number of bins per multiprocessor for the sums of slabs, so that several wait for memory at the
-/// same time.
+/// Minimum number of bins per multiprocessor for the sums of slabs, so that several wait for memory at the same
+/// time. Not measured.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;
 
 /// Resident blocks of [`Halo`](crate::cuda::formats::halo::Halo) per multiprocessor, for nodes of `size`
@@ -149,11 +152,11 @@ pub(crate) fn by_size(table: &[usize; 7], size: usize) -> usize {
 }
 
 /// Minimum and maximum rows per block of [`Halo`](crate::cuda::formats::halo::Halo): a trade-off between halo
-/// size and resident blocks.
+/// size and resident blocks. Not measured.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
 
 /// Number of windows of [`Halo`](crate::cuda::formats::halo::Halo) that should fit the shared memory of a
-/// multiprocessor.
+/// multiprocessor. Not measured.
 pub const WINDOWS_OF_MULTIPROCESSOR: usize = 4;
 
 /// Resident parts of [`Ehyb`](crate::cuda::formats::ehyb::Ehyb) per multiprocessor, among which its shared
@@ -172,7 +175,8 @@ pub const FEWEST_RESIDENT_ROWS: usize = 64;
 pub const VECTOR_BLOCKS: usize = 4;
 
 /// Maximum number of iterations per launch of [`Resident`](crate::cuda::resident::Resident): enough that the
-/// cost of a launch is small, and few enough that the host does not wait long for results.
+/// cost of a launch is small, and few enough that the host does not wait long for results. Not measured; at
+/// [`STEP_ALONE`] they take 3 ms.
 pub const MOST_RESIDENT_STEPS: usize = 512;
 
 /// Maximum number of partial sums that every block of the persistent kernel reads per restriction; twice the
@@ -192,14 +196,15 @@ pub const REFILL_SLOTS: [usize; 2] = [4096, 2048];
 /// Threads per block of the refill kernel.
 pub const REFILL_THREADS: u32 = 512;
 
-/// Bytes from which arrays are transferred through pinned memory.
+/// Bytes from which arrays are transferred through pinned memory. Not measured; chosen as some tens of
+/// microseconds of copying.
 pub const STAGED_FROM: usize = 1 << 20;
 /// Bytes of pinned memory that are filled at a time. Large, because starting and awaiting all threads takes
 /// about 0.1 ms (an H200 and 16 threads: 38 MB take 1.3 ms with 16 MiB at a time, 1.5 with 8, 1.8 with 4).
 pub const STAGE_BYTES: usize = 16 << 20;
 /// Number of stages (double buffering): the host fills one while the device empties another.
 pub const STAGES: usize = 2;
-/// Bytes that a thread copies at a time.
+/// Bytes that a thread copies at a time. Not measured.
 pub const STAGE_SHARE: usize = 256 << 10;
 
 /// A pool keeps freed memory while its total, in use or not, is at most the device's memory divided by this
@@ -252,6 +257,6 @@ pub const IDLE_QUEUES: usize = 4;
 /// programs could use and the time to allocate it again. A solve with 2.1 million unknowns uses more;
 /// returning the excess costs 2 ms of 180 (on an H100).
 pub const IDLE_BYTES: usize = 256 << 20;
-/// Maximum bytes of pinned memory that a queue keeps for reuse. The buffers of solves have 64 KiB each;
-/// spilled arrays are larger and are freed.
+/// Maximum bytes of pinned memory that a queue keeps for reuse. The buffers of solves have 64 KiB each; spilled
+/// arrays are larger and are freed. Not measured.
 pub const PINNED_BYTES: usize = 4 << 20;

@@ -14,7 +14,8 @@ use std::path::Path;
 /// Magic number of gzip files.
 const GZIP: &[u8] = b"\x1f\x8b";
 
-/// Bytes read between two polls for interruption: a few milliseconds of decompression.
+/// Bytes read between two polls for interruption: a few milliseconds of decompression. The time is estimated, not
+/// measured.
 const PIECE: u64 = 1 << 20;
 
 /// The bytes of a file, decompressed if its first bytes are those of a gzip file.

@@ -34,12 +34,12 @@ use std::mem::replace;
 const NONE: u32 = u32::MAX;
 
 /// A variable is dense, and is eliminated last, if its initial list has more items than both `DENSE` and
-/// `DENSE_BY_ROOT √n`. The items are its neighbours, or, for `Aᵀ A`, the rows of `A` with an entry in its
-/// column. Rows of `A` with more entries than that are ignored.
+/// `DENSE_BY_ROOT √n`. The items are its neighbours, or, for `Aᵀ A`, the rows of `A` with an entry in its column.
+/// Rows of `A` with more entries than that are ignored. The defaults of AMD (Amestoy, Davis and Duff 2004).
 const DENSE: usize = 16;
 const DENSE_BY_ROOT: f64 = 10.0;
 
-/// List items scanned between two polls for interruption: about 0.2 ms.
+/// List items scanned between two polls for interruption: about 0.2 ms. The time is estimated, not measured.
 const POLLED: usize = 1 << 16;
 
 /// Computes an elimination order for the pattern of `A + Aᵀ`: the variables, those eliminated first in front.

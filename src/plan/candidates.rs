@@ -21,8 +21,8 @@ pub struct Candidate {
 
 saved!(impl[] Candidate { method, preconditioner, reason, costs });
 
-/// Expected iterations of the first candidate if most of the diagonal is zero: its preconditioner is nearly useless then. The high number
-/// makes a factorization run first.
+/// Expected iterations of the first candidate if most of the diagonal is zero: its preconditioner is nearly useless then. The
+/// high number makes a factorization run first. Not measured.
 const ITERATIONS_WITH_ZERO_DIAGONAL: f64 = 5000.0;
 
 /// Expected iterations of the first candidate per node along the side of a cube, if near-null space vectors were given: multigrid then runs

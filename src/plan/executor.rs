@@ -23,12 +23,13 @@ use krysp_solvers::{
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Maximum number of iterations of an attempt, if the user sets no limit.
+/// Maximum number of iterations of an attempt, if the user sets no limit. Not measured; chosen so that other limits
+/// are reached first.
 pub(super) const ITERATIONS: usize = 100_000;
 
-/// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ ε^SLOPE ‖r‖`, where `D` holds the norms of the columns of `A` and `ε` is the machine epsilon. A
-/// change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which is too large for `A d` to be accurate.
-/// `SLOPE_SINGULAR` is for matrices that are known to be singular.
+/// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ ε^SLOPE ‖r‖`, where `D` holds the norms of the columns of `A` and `ε` is the machine
+/// epsilon. A change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which is too large for `A d` to
+/// be accurate. `SLOPE_SINGULAR` is for matrices that are known to be singular. Not measured.
 const SLOPE: f64 = 0.75;
 const SLOPE_SINGULAR: f64 = 0.375;
 

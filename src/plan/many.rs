@@ -22,6 +22,9 @@ const TOGETHER: usize = 16;
 const LEAST: usize = 1000;
 const LONGER: usize = 4;
 
+/// Maximum factor by which the iterations of a lead are increased for what earlier attempts did. A guess.
+const MOST_BEFORE: f64 = 10.0;
+
 /// Minimum number of products, counted for one vector, for which the matrix is converted to a format with faster joint products. A guess:
 /// a conversion takes as long as 10 to 30 products.
 const CONVERSION: usize = 100;
@@ -206,7 +209,7 @@ where
         let from = residuals.filter(|residual| residual.is_finite()).fold(1.0, f64::min);
         let rtol = self.settings.options.rtol;
         let whole = rtol.ln() / (rtol / from).ln();
-        let whole = if whole > 1.0 { whole.min(10.0) } else { 1.0 };
+        let whole = if whole > 1.0 { whole.min(MOST_BEFORE) } else { 1.0 };
         let lead = Lead { index: *index, iterations: (whole * last.iterations as f64) as usize };
         (!has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
     }

@@ -11,17 +11,18 @@ use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::{Duration, Instant};
 
-/// Number of formats that are measured in each ordering, those of the least predicted cost.
+/// Number of formats that are measured in each ordering, those of the least predicted cost. Not measured; it bounds
+/// the time of the comparison.
 const FORMATS: usize = 5;
 
-/// Formats whose predicted cost is above this multiple of the cheapest one's are not measured.
+/// Formats whose predicted cost is above this multiple of the cheapest one's are not measured. Not measured.
 const WORTH: f64 = 2.5;
 
-/// Number of affordable products from which on every matrix is also measured in the machine's ordering.
+/// Number of affordable products from which on every matrix is also measured in the machine's ordering. Not measured.
 const ORDERING: f64 = 500.0;
 
-/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered. Below 1,
-/// because every solve then permutes `b` and `x`.
+/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered.
+/// Below 1, because every solve then permutes `b` and `x`. The value was not measured.
 const GAINS: f64 = 0.98;
 
 /// Fraction of the work ahead that may be spent on measuring the formats in one ordering. A guess.
@@ -31,14 +32,15 @@ const SHARE: f64 = 0.05;
 /// takes 0.3 to 0.9 s.
 const COMPILATION: f64 = 0.1;
 
-/// Two operators are compared by at most `TURNS` alternating measurements of each, `PRODUCTS` products per measurement. The comparison
-/// stops early if the ratio of their times exceeds `HOPELESS`.
+/// Two operators are compared by at most `TURNS` alternating measurements of each, `PRODUCTS` products per measurement. The
+/// comparison stops early if the ratio of their times exceeds `HOPELESS`. Not measured.
 const PRODUCTS: usize = 4;
 const TURNS: usize = 24;
 const HOPELESS: f64 = 1.3;
 
-/// Another ordering may improve the use of the cache if `scattering` (32-byte sectors of `x` read per entry) is at least `SCATTERED` and
-/// `x` takes at least `CACHE` bytes. It is used if its `scattering` is at most the fraction `NEARER` of that in the given ordering.
+/// Another ordering may improve the use of the cache if `scattering` (32-byte sectors of `x` read per entry) is at least
+/// `SCATTERED` and `x` takes at least `CACHE` bytes. It is used if its `scattering` is at most the fraction `NEARER` of that in
+/// the given ordering. Not measured.
 const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;

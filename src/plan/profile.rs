@@ -84,8 +84,12 @@ saved!(impl[] Profile {
     spectrum = None
 });
 
+/// A row sum is negative if it is below minus this fraction of the diagonal entry. Not measured; chosen far above the rounding of
+/// assembled sums, which should be zero.
+const NEGATIVE: f64 = 0.1;
+
 /// Minimum number of rows for detecting the structure of a saddle point system: smaller ones are solved as fast by a complete
-/// factorization.
+/// factorization. Not measured; the same as `COMPLETE` of the block solvers.
 const SADDLE: usize = 3000;
 
 /// Counts over a part of the rows.
@@ -254,7 +258,7 @@ impl Count {
         self.negative_diagonal += usize::from(own < 0.0);
         self.weak_diagonal += usize::from(own.abs() <= WEAK * most);
         self.dominant += usize::from(own.abs() >= others && own != 0.0);
-        self.negative_sums += usize::from(own > 0.0 && sum < -0.1 * own);
+        self.negative_sums += usize::from(own > 0.0 && sum < -NEGATIVE * own);
     }
 
     fn add(&mut self, other: &Count) {

@@ -37,14 +37,15 @@ pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
 /// An attempt that has cost this fraction of [`LAST`] when it is stopped has failed, and is not resumed. A guess.
 const EXHAUSTED: f64 = 0.5;
 
-/// Cost of the consistency test, which shows whether a solution exists. If resuming an attempt is expected to cost more, the test runs
-/// first.
+/// Cost of the consistency test, which shows whether a solution exists. If resuming an attempt is expected to cost more, the
+/// test runs first. Not measured.
 const TEST: WorkUnits = WorkUnits(2_000.0);
 
 /// A preconditioner of earlier values is renewed before the solve if that costs at most this fraction of a solve. A guess.
 const CHEAP: f64 = 0.05;
 
-/// Number of announced solves from which on formats and orderings are compared by measured times of products.
+/// Number of announced solves from which on formats and orderings are compared by measured times of products. Not
+/// measured.
 pub(super) const MANY: usize = 100;
 
 /// Work of the host to reorder the matrix (45 to 130 units were measured), or to convert it to the formats that are compared (10 to 30 units

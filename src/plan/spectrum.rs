@@ -11,10 +11,12 @@ use std::fmt;
 const STEPS: [usize; 2] = [64, 2000];
 const WORK: usize = 100_000_000;
 
-/// The condition number is estimated if the extreme Ritz values changed by less than this fraction in the second half of the steps.
+/// The condition number is estimated if the extreme Ritz values changed by less than this fraction in the second half of the
+/// steps. Not measured.
 const SETTLED: f64 = 0.05;
 
-/// Energies `⟨p, A p⟩ / ⟨p, D p⟩` of at most this many machine epsilons times the largest energy count as zero.
+/// Energies `⟨p, A p⟩ / ⟨p, D p⟩` of at most this many machine epsilons times the largest energy count as zero. Not
+/// measured; chosen well above the rounding of a product.
 const ROUNDING: f64 = 1e3;
 
 /// Result of Lanczos steps with `D⁻¹ A`, where `D` is the diagonal of the symmetric matrix `A`.

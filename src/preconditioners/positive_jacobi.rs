@@ -13,7 +13,7 @@ use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
 };
 
-/// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row.
+/// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row. Not measured.
 pub(crate) const WEAK: f64 = 1e-6;
 
 /// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres)

@@ -8,14 +8,15 @@ use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;
 use std::sync::{Mutex, PoisonError};
 
-/// Estimated number of values read per row, for dividing work among threads.
+/// Estimated number of values read per row, for dividing work among threads. Not measured; patterns of SPAI and FSAI
+/// read 50 to some thousand.
 pub(super) const STREAMS: usize = 256;
 
-/// Number of rows that one thread computes between two polls for interruption: a row takes some microseconds,
-/// at most about 0.1 ms.
+/// Number of rows that one thread computes between two polls for interruption: a row takes some microseconds, at most
+/// about 0.1 ms. The time is estimated, not measured.
 const POLLED: u64 = 64;
 
-/// Number of rows whose patterns are collected together.
+/// Number of rows whose patterns are collected together. Not measured.
 const TOGETHER: usize = 64;
 
 /// The error of the first row that failed.

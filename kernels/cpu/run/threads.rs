@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows per chunk: a multiple of every SIMD width, slice height and small block size.
 pub const CHUNK: usize = 768;
 
-/// Maximum number of blocks of a vector.
+/// Maximum number of blocks of a vector. Not measured; chosen as more than the threads of most machines, and
+/// few enough to be summed by one.
 pub const BLOCKS: usize = 256;
 
 /// Rows per block for vectors with `rows` entries: a multiple of [`CHUNK`].

@@ -11,7 +11,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Size in bytes above which an allocation first queries the size of the device's memory.
+/// Size in bytes above which an allocation first queries the size of the device's memory. Not measured; chosen
+/// so that small allocations take no query.
 const HUGE: usize = 1 << 30;
 
 /// Share of an array in the total size of all arrays of its device; subtracted when the array is dropped.

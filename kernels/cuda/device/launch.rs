@@ -19,7 +19,8 @@ use std::marker::PhantomData;
 
 /// Threads of a warp.
 pub(crate) const WARP: usize = 32;
-/// Maximum number of blocks of a launch with sums over the grid.
+/// Maximum number of blocks of a launch with sums over the grid. Not measured; chosen as many more than are
+/// resident on any GPU.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 
 /// Launch configuration of at least `threads` threads, for kernels that work with any grid.

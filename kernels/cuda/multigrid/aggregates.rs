@@ -24,8 +24,8 @@ pub(crate) const SOURCE: Source = Source {
 /// checks. Most graphs need about ten rounds, and a round without undecided nodes is short.
 const ROUNDS: [usize; 2] = [10, 4];
 
-/// Number of nodes from which rounds work on lists of undecided nodes, rebuilt every [`ROUNDS_OF_LIST`]
-/// rounds. For smaller graphs, building the lists takes as long as a round.
+/// Number of nodes from which rounds work on lists of undecided nodes, rebuilt every [`ROUNDS_OF_LIST`] rounds.
+/// For smaller graphs, building the lists takes as long as a round. The threshold itself was not measured.
 const LISTED: usize = 1 << 16;
 /// See [`LISTED`].
 const ROUNDS_OF_LIST: usize = 2;

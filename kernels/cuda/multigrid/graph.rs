@@ -7,9 +7,10 @@ use crate::cuda::matrix::scan::scan;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
-/// Threads of a block in kernels that process one row per thread (short.cu).
+/// Threads of a block in kernels that process one row per thread (short.cu). Not measured.
 pub(super) const SHORT_THREADS: usize = 128;
-/// Maximum number of columns of such a row; more shared memory per row would mean fewer resident threads.
+/// Maximum number of columns of such a row; more shared memory per row would mean fewer resident threads. Not
+/// measured.
 pub(super) const SHORT: usize = 16;
 
 /// Launch configuration for one thread per short row.

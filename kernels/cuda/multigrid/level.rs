@@ -51,7 +51,7 @@ pub(crate) const MANY: Source = Source {
     ],
 };
 
-/// Minimum average number of entries per row for sorting rows by length.
+/// Minimum average number of entries per row for sorting rows by length. Not measured.
 const SORTED_FROM: usize = 8;
 
 /// Update of vectors by the result of a product, as passed to kernels.

@@ -34,7 +34,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Threads per block of the kernels that invert.
+/// Threads per block of the kernels that invert. Not measured.
 const BLOCK: usize = 128;
 
 /// [`StoredAs`] as passed to kernels.

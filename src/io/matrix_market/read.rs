@@ -18,8 +18,8 @@ use crate::error::ReadError;
 use crate::io::file::{inflated, load};
 use krysp_kernels::interrupt::Phase;
 
-/// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the
-/// cost per piece does not matter.
+/// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
+/// piece does not matter. Not measured; chosen as a quarter of an L2 cache of 1 MiB.
 const PIECE: usize = 256 << 10;
 
 /// Reads a file, plain or gzipped. Gzip is recognized by the first bytes, not by the name.

@@ -22,6 +22,10 @@ const OVERRUN: f64 = 3.0;
 /// `time_steps_cost_little_more_than_the_best_fixed_configuration`.
 const LAGGED: f64 = 0.1;
 
+/// Number of iterations that a solve with a preconditioner of earlier values may take more than with a new one, even if that costs
+/// less than they do. Not measured; chosen as the noise of iterations.
+const LEAST_MORE: f64 = 8.0;
+
 /// Fraction of the later work that a reordering saves; 0.25 to 0.78 were measured.
 const SAVED: f64 = 0.5;
 
@@ -302,7 +306,7 @@ impl Scheduler {
         };
         let renew_after = self.built(index).filter(|one| one.stale).and_then(|one| {
             let fresh = one.fresh?;
-            Some(fresh + (costs.refresh.0 / costs.iteration.0).max(8.0) as usize)
+            Some(fresh + (costs.refresh.0 / costs.iteration.0).max(LEAST_MORE) as usize)
         });
         let measures = index == 0 && candidate.is_measure();
         Monitor::new(Start {

@@ -74,8 +74,8 @@ impl Pivoting {
 /// eliminated in random orders, end with pivots of 4 to 27 epsilons instead of zero. A guess above that.
 const REGULAR: f64 = 64.0;
 
-/// `Pivoting::rounding` of `Tolerant` is `EPSILON^TOLERANT`, 3e-13 in `f64`. Smaller pivots would make the
-/// solution so large that rounding errors dominate it.
+/// `Pivoting::rounding` of `Tolerant` is `EPSILON^TOLERANT`, 3e-13 in `f64`. Smaller pivots would make the solution
+/// so large that rounding errors dominate it. Not measured.
 const TOLERANT: f64 = 0.8;
 
 /// Symmetry of a pattern, and strength of a diagonal.

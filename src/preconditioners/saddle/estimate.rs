@@ -32,6 +32,16 @@ const ELIMINATION: f64 = 70.0;
 const LEAST_ELIMINATION: f64 = 600.0;
 const TRIANGLES: f64 = 4.0;
 
+/// Cost of a complete factorization in multiplications: setup per entry of the factor and per squared number of rows, and an
+/// application per entry of the factor. Guesses.
+const FACTORIZATION: f64 = 10.0;
+const DENSE_FRONT: f64 = 0.1;
+const SOLVE: f64 = 6.0;
+
+/// Difference of an entry and its mirror image that counts as rounding, in machine epsilons times the largest entry of the row.
+/// A guess.
+const ROUNDING: f64 = 16.0;
+
 /// Expected iterations of `Idr` or `Fgmres` to a relative residual of 1e-8. Measured: 38 to 96 with
 /// [`Schur::Diagonal`] (staggered grids and Taylor-Hood elements of 12,000 to 164,000 unknowns), 36 to 109
 /// with [`Schur::LeastSquares`] (Oseen flow, 2,000 to 84,000 unknowns).
@@ -91,7 +101,7 @@ fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
     if rows <= COMPLETE as f64 {
         // estimated entries of the factor on a three-dimensional mesh, as in `plan`
         let factor = (3.0 * rows.powf(4.0 / 3.0)).min(0.5 * rows * rows);
-        return (10.0 * factor + 0.1 * rows * rows, 6.0 * factor);
+        return (FACTORIZATION * factor + DENSE_FRONT * rows * rows, SOLVE * factor);
     }
     if symmetric {
         return (SETUP_OF_ENTRY * entries + SETUP_OF_ROW * rows, CYCLE * entries);
@@ -182,7 +192,7 @@ fn row_mirrors<T: Real>(
     let largest = row.clone().fold(0.0_f64, |most, (_, value)| most.max(Element::to_f64(value).abs()));
     row.all(|(column, value)| {
         let mirrored = mirror_image(column).map_or(f64::NAN, |value| sign * Element::to_f64(value));
-        (Element::to_f64(value) - mirrored).abs() <= 16.0 * T::EPSILON * largest
+        (Element::to_f64(value) - mirrored).abs() <= ROUNDING * T::EPSILON * largest
     })
 }
 

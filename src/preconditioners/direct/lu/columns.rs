@@ -23,14 +23,15 @@ use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 
-/// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: for the preferred row, and
-/// for other rows. A small preferred pivot costs a step of iterative refinement; a pivot in another row costs
-/// more, because the ordering no longer suits the later columns.
+/// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: for the preferred row, and for
+/// other rows. A small preferred pivot costs a step of iterative refinement; a pivot in another row costs more,
+/// because the ordering no longer suits the later columns. The defaults of UMFPACK for symmetric patterns (0.001, for
+/// the diagonal) and in general (0.1).
 const PREFERRED: f64 = 1e-3;
 const OTHERS: f64 = 0.1;
 
-/// Work between two polls for interruption, in multiplications (about 0.1 ms), and the work counted for each
-/// column in addition to its multiplications.
+/// Work between two polls for interruption, in multiplications (about 0.1 ms), and the work counted for each column
+/// in addition to its multiplications. The time is estimated, not measured.
 const POLLED: f64 = 65_536.0;
 const COLUMN: f64 = 64.0;
 
