@@ -37,7 +37,7 @@ mod options;
 mod transient;
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Preparation, Solved};
+use krysp::plan::{Backend, Costs, Method, PlannedSolver, Preconditioner, Preparation, Solved};
 use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Outcome, Plan};
@@ -298,6 +298,8 @@ fn attempts(solved: &Solved<f64>) -> String {
 struct Run {
     /// The first solution.
     solved: Solved<f64>,
+    /// Expected costs of the first candidate, in which the elimination ordering and the factors that were built are accounted for.
+    costs: Costs,
     /// The time from the matrix to the first solution.
     first: Duration,
     /// The times of later solves.
@@ -344,7 +346,8 @@ fn run<M: Backend<f64>>(
     let first = started.elapsed();
     let (others, trials) =
         if solved.converged() { repeated(&mut solver, b, solves)? } else { Default::default() };
-    Ok(Run { solved, first, others, trials })
+    let costs = solver.candidates()[0].costs;
+    Ok(Run { solved, costs, first, others, trials })
 }
 
 /// The times of the solves after the first, and [`Run::trials`].
@@ -415,7 +418,8 @@ fn fixed<M: Backend<f64>>(
             }
             let (others, trials) =
                 if solved.converged() { repeated(&mut solver, b, 3)? } else { Default::default() };
-            Ok(Run { solved, first, others, trials })
+            let costs = solver.candidates()[0].costs;
+            Ok(Run { solved, costs, first, others, trials })
         };
         let Ok(run) = again(3, solved) else { continue };
         let [attempt] = &*run.solved.attempts else { continue };
@@ -426,12 +430,14 @@ fn fixed<M: Backend<f64>>(
         }
         if options.explain {
             println!(
-                "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.2e} s, {:.0} units; an iteration {each:.2e} s, {:.1} units; then {:.2e} s",
+                "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.2e} s, {:.0} units, expected {:.0}; an iteration {each:.2e} s, {:.1} units, expected {:.1}; then {:.2e} s",
                 attempt.ending,
                 attempt.iterations,
                 attempt.residual,
                 setup / unit,
+                run.costs.setup.0,
                 each / unit,
+                run.costs.iteration.0,
                 run.others.iter().min().map_or(f64::NAN, Duration::as_secs_f64)
             );
         }

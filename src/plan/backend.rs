@@ -20,8 +20,8 @@ use crate::permutation::Permutation;
 #[cfg(feature = "cuda")]
 use crate::preconditioners::CuDss;
 use crate::preconditioners::{
-    Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision, Spai,
-    Symbolic, TwoLevel,
+    Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, IlutOptions, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision,
+    Spai, Symbolic, TwoLevel,
 };
 use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded, Saved};
 use krysp_solvers::{Identity, LinearOperator, Vector};
@@ -163,7 +163,10 @@ fn factorized<T: Real>(
         Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
-        Preconditioner::Ilut => Box::new(factors.begins().factors(csr, Ilut::new)?),
+        Preconditioner::Ilut => {
+            let options = IlutOptions { max_multiplications: factors.most, ..IlutOptions::default() };
+            Box::new(factors.begins().factors(csr, |a| Ilut::with(a, options), Ilut::new)?)
+        }
         Preconditioner::Cholesky => Box::new(match factors.ordered {
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
             None => Cholesky::new(csr)?,

@@ -117,7 +117,7 @@ const TABLE: [Line; 14] = [
     ),
     line(Preconditioner::Fsai, |s| 150.0 + 0.3 * s.rows_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
     line(Preconditioner::Spai, |s| 250.0 + 3.0 * s.rows_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike]),
-    line(Preconditioner::Ic0, |_| 100.0, 0.7, |_| 2.0, |_| 150.0, [One, Partly]),
+    line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [One, Partly]),
     line(
         Preconditioner::Ilu0,
         |s| 30.0 + 4.0 * s.length,
@@ -230,8 +230,9 @@ const ORDERING: f64 = 80.0;
 /// Multiple of that work for `Ldl` and `Lu`, which also compute a matching and scale the matrix.
 const MATCHING: f64 = 2.5;
 
-/// Upper bound of the time of a multiplication of `Lu`, with its scattered reads, divided by that of a multiply-add of an iteration.
-const SCATTERED: f64 = 5.0;
+/// Time of a multiplication, with its scattered reads, divided by that of a multiply-add of an iteration: an upper bound for `Lu`, and for
+/// `Ilut` (14 on `maxwell_cavity_n1_97k`, a mesh of edge elements, and on `teko_szd`).
+const SCATTERED: [f64; 2] = [5.0, 14.0];
 
 /// Multiply-adds that take as long as kernel launches on a GPU: those of a setup of `Amg`, of its cycle, and of an iteration with Jacobi.
 /// On an H200 they take 3 ms, 60 µs and 4 µs, and 10⁶ multiply-adds 3.4 µs (`p7_64` to `p7_256`, `elast_bracket_p1_59k`,
@@ -263,21 +264,26 @@ const SMOOTHING: f64 = 1.8;
 /// Number of solves from which on a smoothed finest prolongator is worth its setup; 2 to 14 were measured.
 pub(super) const MANY_SOLVES: usize = 10;
 
-/// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal; and for a mostly symmetric pattern with at
-/// least 30 % zeros on the diagonal, whose symmetry a matching destroys: fill-in grows, and much of it is dropped.
+/// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal; and where it mostly fails, for a symmetric matrix,
+/// and for a mostly symmetric pattern with at least 30 % zeros on the diagonal, whose symmetry a matching destroys: fill-in grows, and much
+/// of it is dropped. A symmetric matrix runs it only if it is not positive definite; it then solved one of seven systems (graphs, a
+/// Helmholtz and a Maxwell problem), which `Ldl` solved in a third of its time.
 const ILUT: [f64; 3] = [20.0, 50.0, 500.0];
 
 /// Iterations of `Ilu0` with one product each: for unsymmetric matrices; and for symmetric ones, which run it only if they are not positive
 /// definite. There it is refused, fails or takes hundreds of iterations, unless `Minres` takes few (all of 15 matrices of
-/// `../shared/matrices`).
-const ILU0: [f64; 2] = [80.0, 1000.0];
+/// `../shared/matrices`), and fails on a Maxwell problem, too. The number is high so that a complete factorization comes first, unless it
+/// is very expensive.
+const ILU0: [f64; 2] = [80.0, 5000.0];
 
 /// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for unsymmetric and for symmetric matrices. Measured: 15
-/// to 60 and 100 to 200, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`.
-const KEPT: [f64; 2] = [40.0, 100.0];
+/// to 60 and 100 to 200 on an AMD EPYC, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`; 40 to 280 and 30 to
+/// 520 on an Intel Xeon, and 1,500 for edge elements there.
+const KEPT: [f64; 2] = [40.0, 200.0];
 
-/// Iterations of BiCGStab with `Spai`: on a GPU; and on a host, high because incomplete factorizations, nearly always faster, come first.
-const SPAI: [f64; 2] = [250.0, 1000.0];
+/// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and
+/// for symmetric matrices, which run it only if they are not positive definite and where it fails on the matrices named at [`ILUT`].
+const SPAI: [f64; 3] = [250.0, 1000.0, 5000.0];
 
 /// Fraction of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 was measured for edge elements,
 /// beams and shells, at most 0.07 for diffusion and elasticity.
@@ -302,9 +308,15 @@ fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
         && lu_by_fronts(profile.rows, factor.entries, 2.0 * factor.multiplications)
 }
 
-/// Multiplications of `Lu` that cost this much work.
-pub(super) fn multiplications(work: WorkUnits, profile: &Profile) -> f64 {
-    work.0 * unit(profile) / SCATTERED
+/// Multiplications of `Lu` or `Ilut` that cost this much work of `class`.
+pub(super) fn multiplications(
+    of: Preconditioner,
+    work: WorkUnits,
+    profile: &Profile,
+    class: MachineClass,
+) -> f64 {
+    let scattered = SCATTERED[usize::from(of == Preconditioner::Ilut)];
+    work.0 / by_host(WorkUnits(1.0), profile, class).0 * unit(profile) / scattered
 }
 
 /// Converts work of the host to units of `class`.
@@ -349,7 +361,7 @@ impl Profile {
         let destroyed = 2 * self.mirrored >= self.off_diagonal && 10 * self.zero_diagonal >= 3 * self.rows;
         match self.has_zero_diagonal() {
             true => ILUT[1],
-            false if destroyed => ILUT[2],
+            false if destroyed || self.is_symmetric() => ILUT[2],
             false => ILUT[0],
         }
     }
@@ -394,7 +406,11 @@ impl Costs {
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
             }),
-            spai: SPAI[usize::from(class != MachineClass::Gpu)],
+            spai: match (profile.is_symmetric(), class) {
+                (true, _) => SPAI[2],
+                (_, MachineClass::Gpu) => SPAI[0],
+                _ => SPAI[1],
+            },
             factor: Factorization {
                 entries: factor.entries / unit,
                 multiplications: factor.multiplications / unit,

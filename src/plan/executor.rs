@@ -228,7 +228,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         limit: WorkUnits,
         task: &mut Task<'_, M::Vector>,
     ) -> Result<Event> {
-        let most = multiplications(limit, &self.settings.profile);
+        let preconditioner = self.scheduler.found.candidates[index].preconditioner;
+        let most = multiplications(preconditioner, limit, &self.settings.profile, self.machine.class());
         match self.build(index, most) {
             Ok(setup) => {
                 task.setup += setup;
@@ -237,17 +238,21 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
             Err(Error::NoOperator) => Err(Error::NoOperator),
             Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
-            Err(Error::Unsuitable { .. })
-                if self.scheduler.found.candidates[index].preconditioner == Preconditioner::Lu
-                    && self.begins.as_ref().is_some_and(Begins::is_suspended) =>
-            {
-                Ok(Event::Suspended)
-            }
+            Err(Error::Unsuitable { .. }) if self.is_beyond_limit(index, limit) => Ok(Event::Suspended),
             Err(error) => {
                 let indefinite = matches!(error, Error::NotPositive { .. });
                 task.refused = Some(error);
                 Ok(Event::NotBuilt { indefinite })
             }
+        }
+    }
+
+    /// Whether a preconditioner was refused because building it would exceed its limit.
+    fn is_beyond_limit(&self, index: usize, limit: WorkUnits) -> bool {
+        match self.scheduler.found.candidates[index].preconditioner {
+            Preconditioner::Lu => self.begins.as_ref().is_some_and(Begins::is_suspended),
+            Preconditioner::Ilut => limit < WorkUnits::INFINITE,
+            _ => false,
         }
     }
 

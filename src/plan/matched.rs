@@ -50,10 +50,11 @@ pub(super) struct Begins<T: Real> {
 }
 
 impl<T: Real> Begins<T> {
-    /// Factorizes the matrix, permuted and scaled by its matching.
+    /// Factorizes the matrix, permuted and scaled by its matching, with `first`; later refreshes use `factorise`.
     pub(super) fn factors<M>(
         &mut self,
         csr: &Csr<T>,
+        first: impl FnOnce(&Csr<T>) -> Result<M>,
         factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
     ) -> Result<Matched<T, M>> {
         let scaling = match self.scaling.take() {
@@ -61,7 +62,7 @@ impl<T: Real> Begins<T> {
             None => matched(csr)?,
         };
         let scaling = self.scaling.insert(scaling).clone();
-        let inner = factorise(&scaling.matrix(csr)?)?;
+        let inner = first(&scaling.matrix(csr)?)?;
         Ok(Matched { scaling, inner, factorise: Box::new(factorise) })
     }
 

@@ -160,8 +160,11 @@ impl Scheduler {
             Event::Suspended => {
                 let spent = self.limit(index);
                 self.found.spent += spent;
-                let costs = &mut self.found.candidates[index].costs;
-                (costs.setup, costs.refresh) = (spent, costs.refresh.max(spent));
+                let candidate = &mut self.found.candidates[index];
+                let costs = &mut candidate.costs;
+                // as much work again is expected; `Ilut` begins from the start
+                let more = if candidate.preconditioner == Preconditioner::Ilut { spent * 2.0 } else { spent };
+                (costs.setup, costs.refresh) = (more, costs.refresh.max(more));
                 self.proceed()
             }
             Event::NotBuilt { indefinite } => {

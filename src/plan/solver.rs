@@ -2,6 +2,7 @@
 
 use super::WorkUnits;
 use super::backend::{ForFactors, operator};
+use super::candidates::Candidate;
 use super::context::Context;
 use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
@@ -204,6 +205,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
+    /// The candidates, with their expected costs. An elimination ordering, and factors that were built, correct the costs.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.scheduler.found.candidates
+    }
+
     /// The attempts of the last solve.
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
@@ -381,7 +387,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         })
     }
 
-    /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended after `most` multiplications.
+    /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended, and
+    /// `Ilut` refused, after `most` multiplications.
     pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
         let started = Instant::now();
         self.unmount();

@@ -41,13 +41,21 @@ pub struct IlutOptions {
     pub fill: f64,
     /// Maximum size of the factors in bytes; exceeding it is an error.
     pub max_bytes: usize,
+    /// Maximum number of multiplications; exceeding it is an error. Where few entries can be dropped, they may be a hundred times as many as
+    /// the number of entries kept suggests.
+    pub max_multiplications: f64,
 }
 
-saved!(impl[] IlutOptions { drop_tolerance, fill, max_bytes });
+saved!(impl[] IlutOptions { drop_tolerance, fill, max_bytes, max_multiplications });
 
 impl Default for IlutOptions {
     fn default() -> Self {
-        IlutOptions { drop_tolerance: 1e-3, fill: 5.0, max_bytes: usize::MAX }
+        IlutOptions {
+            drop_tolerance: 1e-3,
+            fill: 5.0,
+            max_bytes: usize::MAX,
+            max_multiplications: f64::INFINITY,
+        }
     }
 }
 

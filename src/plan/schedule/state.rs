@@ -14,7 +14,7 @@ pub(in crate::plan) enum Action {
     /// Reorder the matrix if that makes the reads of `x` more local; if many solves were announced, choose its format and its ordering by
     /// measured times of products. The expected work `ahead` limits what measuring may cost.
     Rearrange { ahead: WorkUnits },
-    /// Build a preconditioner; `Lu` is suspended after work `limit`.
+    /// Build a preconditioner; after work `limit` `Lu` is suspended, and `Ilut` refused.
     Build { index: usize, limit: WorkUnits },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },
@@ -33,7 +33,7 @@ pub(in crate::plan) enum Event {
     /// States whether the matrix was reordered. If so, all preconditioners were dropped.
     Rearranged(bool),
     Built,
-    /// Building was suspended at its limit.
+    /// Building was suspended, or refused, at its limit.
     Suspended,
     /// The time left is too short to build or renew a preconditioner that cannot be cancelled.
     TooLong,

@@ -91,6 +91,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     let mut replaced_pivots = 0;
     let phase = Phase::new("ILUT factorization", n as f64);
     let (mut polled_at, mut scanned) = (0, 0);
+    let mut multiplications = 0;
     for i in 0..n {
         if scanned >= POLLED {
             phase.advance((i - polled_at) as u64)?;
@@ -126,6 +127,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
             }
             left.push((k, factor, weight));
             scanned += range.len();
+            multiplications += range.len();
             for (&column, &u) in upper.columns[range.clone()].iter().zip(&upper.values[range]).skip(1) {
                 if row.add(column, -(factor * u)) && (place_of[column as usize] as usize) < i {
                     waiting.push(Reverse(place_of[column as usize]));
@@ -181,6 +183,14 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
                 "after {} of {n} rows the factors take {bytes} bytes, {} are allowed: raise `max_bytes` or lower `fill`",
                 i + 1,
                 options.max_bytes
+            );
+            return Err(Error::Unsuitable { format: NAME, why });
+        }
+        if multiplications as f64 > options.max_multiplications {
+            let why = format!(
+                "after {} of {n} rows it has taken {multiplications} multiplications, {:.1e} are allowed",
+                i + 1,
+                options.max_multiplications
             );
             return Err(Error::Unsuitable { format: NAME, why });
         }
