@@ -14,12 +14,21 @@ const HEAVIEST: f64 = 0.6;
 /// Maximum number of passes. Twelve change the work of the factorizations of six 3-D meshes by less than 3 %.
 const PASSES: usize = 6;
 
+/// Both parts, as bits of [`Refinement::open`].
+const BOTH: u8 = 3;
+
+/// A pass ends after this multiple of the number of vertices of the separator, or the nearest of [`LOOKAHEADS`], of moves without an
+/// improvement; as in METIS.
+const LOOKAHEAD: usize = 5;
+const LOOKAHEADS: [usize; 2] = [50, 400];
+
 /// Weight that an empty separator or part counts as, less than the weight of a vertex. Not measured; any positive
 /// weight below 1 keeps the quotient of the criterion finite.
 const EMPTY: f64 = 0.5;
 
 /// Moves vertices of a separator into a part to reduce the cost of the separator. A vertex that moves into one part
-/// pulls its neighbours in the other part into the separator. In a pass a vertex leaves the separator at most once, the best
+/// pulls its neighbours in the other part into the separator, which they may leave only in the same direction. So the separator
+/// moves on across the graph instead of back. In a pass a vertex leaves the separator at most once, the best
 /// move first, even if a move makes the separator heavier. Then all moves after the best state of the pass are
 /// undone.
 pub(super) struct Refinement<'a> {
@@ -30,8 +39,8 @@ pub(super) struct Refinement<'a> {
     heaviest: i64,
     /// For each vertex of the separator, the weight of its neighbours in each part.
     beside: Vec<[i64; 2]>,
-    /// Whether the vertex has left the separator in this pass.
-    moved: Vec<bool>,
+    /// Parts into which each vertex may still move in this pass, one bit each.
+    open: Vec<u8>,
     /// For each part, the gains of the moves into it, largest first. Outdated entries are skipped.
     queues: [BinaryHeap<(i64, Reverse<u32>)>; 2],
     /// Vertices that have changed their part in this pass, with the part before.
@@ -52,7 +61,7 @@ impl<'a> Refinement<'a> {
             weights,
             heaviest: ((HEAVIEST * all as f64) as i64).max(all / 2 + largest),
             beside: vec![[0; 2]; net.len()],
-            moved: vec![false; net.len()],
+            open: vec![BOTH; net.len()],
             queues: [BinaryHeap::new(), BinaryHeap::new()],
             changes: vec![],
         }
@@ -68,24 +77,23 @@ impl<'a> Refinement<'a> {
         self.cost()
     }
 
-    /// What a pass minimizes: the weight of the separator divided by the product of the weights of both parts. A weight of
+    /// What a pass minimizes: the weight of the separator divided by the geometric mean of the weights of both parts. A weight of
     /// zero counts as [`EMPTY`], so that of several empty separators the most balanced one is kept, and a graph with an empty
     /// part is still improved step by step.
     fn cost(&self) -> f64 {
         let [a, b, separator] = self.weights.map(|weight| weight as f64);
-        separator.max(EMPTY) / (a.max(EMPTY) * b.max(EMPTY))
+        separator.max(EMPTY) / (a.max(EMPTY) * b.max(EMPTY)).sqrt()
     }
 
     /// Makes one pass. Returns whether it has reduced the cost.
     fn pass(&mut self) -> bool {
-        self.moved.fill(false);
+        self.open.fill(BOTH);
         self.queues.iter_mut().for_each(BinaryHeap::clear);
         self.changes.clear();
-        for v in (0..self.parts.len()).filter(|&v| self.parts[v] == SEPARATOR).collect::<Vec<_>>() {
-            self.enter(v);
-        }
-        // moves without an improvement after which a pass ends; a guess
-        let lookahead = 30 + self.net.len() / 100;
+        let separator: Vec<usize> = (0..self.parts.len()).filter(|&v| self.parts[v] == SEPARATOR).collect();
+        separator.iter().for_each(|&v| self.enter(v));
+        let [least, most] = LOOKAHEADS;
+        let lookahead = (LOOKAHEAD * separator.len()).clamp(least, most);
         let (start, mut best, mut kept, mut since) = (self.cost(), self.cost(), 0, 0);
         while since < lookahead {
             let Some((v, to)) = self.next() else { break };
@@ -117,11 +125,7 @@ impl<'a> Refinement<'a> {
             }
         }
         self.beside[v] = beside;
-        if !self.moved[v] {
-            for to in [0, 1] {
-                self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
-            }
-        }
+        [0, 1].into_iter().for_each(|to| self.queue(v, to));
     }
 
     /// The best move: a vertex of the separator, and the part that it moves into.
@@ -147,7 +151,7 @@ impl<'a> Refinement<'a> {
     fn top(&mut self, to: usize) -> Option<(i64, usize)> {
         while let Some(&(gain, Reverse(v))) = self.queues[to].peek() {
             let v = v as usize;
-            if self.parts[v] == SEPARATOR && !self.moved[v] && self.gain(v, to) == gain {
+            if self.parts[v] == SEPARATOR && self.may_move(v, to) && self.gain(v, to) == gain {
                 return Some((gain, v));
             }
             self.queues[to].pop();
@@ -157,7 +161,7 @@ impl<'a> Refinement<'a> {
 
     /// Moves a vertex of the separator into a part, and its neighbours in the other part into the separator.
     fn shift(&mut self, v: usize, to: usize) {
-        self.moved[v] = true;
+        self.open[v] = 0;
         self.change(v, to as u8);
         let weight = i64::from(self.net.weights[v]);
         let net = self.net;
@@ -169,6 +173,7 @@ impl<'a> Refinement<'a> {
                 self.queue(other, 1 - to);
             } else if usize::from(part) == 1 - to {
                 self.change(other, SEPARATOR);
+                self.open[other] &= 1 << to;
                 self.enter(other);
                 let weight = i64::from(net.weights[other]);
                 for &(next, _) in net.edges(other) {
@@ -182,8 +187,12 @@ impl<'a> Refinement<'a> {
         }
     }
 
+    fn may_move(&self, v: usize, to: usize) -> bool {
+        self.open[v] >> to & 1 == 1
+    }
+
     fn queue(&mut self, v: usize, to: usize) {
-        if !self.moved[v] {
+        if self.may_move(v, to) {
             self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
         }
     }
