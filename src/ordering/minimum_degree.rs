@@ -166,22 +166,13 @@ impl Elimination {
         }
     }
 
-    /// Computes the first degrees. Returns the dense variables, which are taken out.
+    /// Takes the dense variables out, and returns them. Computes the first degrees of the others.
     fn set_up(&mut self) -> Vec<u32> {
-        let (n, mut dense) = (self.n, vec![]);
-        for v in 0..n {
-            let items = &self.lists.items[self.lists.range(v)];
-            let elements = self.lists.elements[v] as usize;
-            let by_elements: usize =
-                items[..elements].iter().map(|&e| self.sizes[e as usize] as usize - 1).sum();
-            let degree = (items.len() - elements + by_elements).min(n - 1);
-            self.degrees[v] = degree as u32;
-            // Compare the number of items, not the degree: for `Aᵀ A` the items are elements (rows with an
-            // entry in the column), and a column with few entries may have many neighbours.
-            if items.len() > longest(n) {
-                dense.push(v as u32);
-            }
-        }
+        // Compare the number of items, not the degree: for `Aᵀ A` the items are elements (rows with an
+        // entry in the column), and a column with few entries may have many neighbours.
+        let longest = longest(self.n);
+        let dense: Vec<u32> =
+            (0..self.n as u32).filter(|&v| self.lists.range(v as usize).len() > longest).collect();
         for &v in &dense {
             // subtract the variable from the sizes of its elements
             self.weights[v as usize] = 0;
@@ -193,12 +184,19 @@ impl Elimination {
                 self.outside[e as usize] = u64::from(self.sizes[e as usize] > 0);
             }
         }
-        (0..n)
-            .rev()
-            .filter(|&v| self.weights[v] > 0)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|v| self.insert(v));
+        // Of the variables of a degree, the last one is eliminated first, as in AMD. In the opposite order, factors of five grids take
+        // 1.03 to 1.8 times the work.
+        for v in 0..self.n {
+            if self.weights[v] == 0 {
+                continue;
+            }
+            let items = &self.lists.items[self.lists.range(v)];
+            let (elements, neighbours) = items.split_at(self.lists.elements[v] as usize);
+            let by_elements: usize = elements.iter().map(|&e| self.sizes[e as usize] as usize - 1).sum();
+            let sparse = neighbours.iter().filter(|&&other| self.weights[other as usize] > 0).count();
+            self.degrees[v] = (sparse + by_elements).min(self.n - 1) as u32;
+            self.insert(v);
+        }
         dense
     }
 
@@ -416,11 +414,15 @@ impl Elimination {
         let parents: Vec<u32> = pivots.iter().map(|pivot| parent(pivot).unwrap_or(NONE)).collect();
         let mut order = Vec::with_capacity(self.n);
         for step in postorder(&parents) {
+            let first = order.len();
             let mut at = pivots[step as usize];
             while at != NONE {
                 order.push(at);
                 at = self.members[at as usize];
             }
+            // A pivot's variables have no neighbours outside of its element, except dense ones, which are not
+            // counted. Before the pivot, they cause no fill-in with its dense neighbours.
+            order[first..].reverse();
         }
         order
     }
