@@ -2,7 +2,8 @@
 //! backward error after at most two steps of refinement, and how a solve with `b = A 1` ends.
 //!
 //! ```text
-//! cargo bench --bench direct [-- NAME ...] [--gib 4]
+//! cargo bench --bench direct [-- NAME|FILE ...] [--gib 4] [--only Ldl] [--runs 5]
+//! cargo bench --bench direct -- --orders FOLDER FILE ...    only orderings, written to FOLDER
 //! cargo bench --features faer --bench direct     also faer's factorizations
 //! cargo bench --bench direct -- --gpu            also cuDSS on a GPU
 //! ```
@@ -10,6 +11,8 @@
 //! Rows named faer are faer's factorizations of the same matrix on as many threads, without numbers of
 //! entries. Without a name, all square matrices of the folder are factorized. A factorization that would take
 //! more memory than `--gib` is refused and reported. Names that no file has are those of generated matrices.
+//! `refresh_ms` is the time to factorize again with the same pattern. Times are the least of `--runs`, which end after
+//! a second. `unrefined` is the backward error without refinement.
 //!
 //! With `--gpu`, lines named cuDSS have the times of its phases in milliseconds, and factorizations of the host end
 //! after a minute. `--gpu` needs the feature `cuda`, which is a default feature.
@@ -17,34 +20,40 @@
 #[cfg(feature = "cuda")]
 use krysp::CuDssKind;
 use krysp::testing::matrices::named;
-use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
+use krysp::testing::{EliminationOrder, SHARED_FOLDERS, elimination_order, shared_matrices, shared_matrix};
 use krysp::{
-    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, SinglePrecision, Space, Vector,
+    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Refresh, SinglePrecision,
+    Space, Vector,
 };
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Result<()> {
-    let (mut names, mut gib, mut gpu) = (vec![], 4.0, false);
+    let (mut names, mut gib, mut gpu, mut orders, mut only, mut runs) = (vec![], 4.0, false, None, None, 1);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match &*arg {
             "--bench" => {}
             "--gpu" => gpu = true,
+            "--orders" => orders = Some(args.next().ok_or("--orders needs a folder")?),
+            "--only" => only = Some(args.next().ok_or("--only needs the name of a factorization")?),
+            "--runs" => runs = args.next().ok_or("--runs needs a number")?.parse::<usize>()?,
             "--gib" => gib = args.next().ok_or("--gib needs a number")?.parse::<f64>()?,
             name => names.push(name.to_string()),
         }
     }
     let options = DirectOptions { memory: Some((gib * (1u64 << 30) as f64) as usize) };
     println!(
-        "matrix,rows,nnz,factorisation,setup_ms,factor_nnz,mib,apply_ms,backward,iterations,true_residual"
+        "matrix,rows,nnz,factorization,setup_ms,refresh_ms,factor_nnz,mib,apply_ms,unrefined,backward,iterations,true_residual"
     );
     if names.is_empty() {
         names = if gpu { ON_GPU.map(String::from).into() } else { all() };
     }
     for name in names {
-        let read = match (shared_matrix(&name), named(&name)) {
+        let file = Path::new(&name).is_file().then(|| name.clone().into());
+        let read = match (file.or_else(|| shared_matrix(&name)), named(&name)) {
             (Some(path), _) => krysp::io::read_matrix(path),
             (None, Some(made)) => made.csr(),
             (None, None) => return Err(format!("no matrix {name}").into()),
@@ -52,11 +61,15 @@ fn main() -> Result<()> {
         let a: Csr<f64> = match read {
             Ok(a) => a,
             Err(error) => {
-                println!("{name},,,,,,,,,,\"{error}\"");
+                println!("{name},,,,,,,,,,,,\"{error}\"");
                 continue;
             }
         };
         if a.rows() != a.cols() {
+            continue;
+        }
+        if let Some(folder) = &orders {
+            write_orders(folder, &name, &a)?;
             continue;
         }
         #[cfg(feature = "cuda")]
@@ -64,16 +77,35 @@ fn main() -> Result<()> {
             beside_the_host(&name, &a, options)?;
             continue;
         }
+        let run = |what: &str| if only.as_ref().is_none_or(|only| only == what) { runs } else { 0 };
         if a.check_symmetric(1e-10).is_ok() {
-            report(&name, &a, "Cholesky", || Ok(Cholesky::with(&a, options)?), Cholesky::nnz)?;
-            report(&name, &a, "Ldl", || Ok(Ldl::with(&a, options)?), Ldl::nnz)?;
+            let runs = run("Cholesky");
+            report(&name, &a, "Cholesky", runs, || Ok(Cholesky::with(&a, options)?), Cholesky::nnz)?;
+            report(&name, &a, "Ldl", run("Ldl"), || Ok(Ldl::with(&a, options)?), Ldl::nnz)?;
         }
-        report(&name, &a, "Lu", || Ok(Lu::with(&a, options)?), Lu::nnz)?;
+        report(&name, &a, "Lu", run("Lu"), || Ok(Lu::with(&a, options)?), Lu::nnz)?;
         let narrow = || Ok(SinglePrecision::new(Lu::with(&a.cast::<f32>(), options)?)?);
         #[cfg(feature = "faer")]
-        beside_faer(&name, &a)?;
-        report(&name, &a, "Lu f32", narrow, |lu| lu.inner().nnz())?;
+        if run("faer") > 0 {
+            beside_faer(&name, &a)?;
+        }
+        report(&name, &a, "Lu f32", run("Lu f32"), narrow, |lu| lu.inner().nnz())?;
     }
+    Ok(())
+}
+
+/// Writes orderings of the pattern of a symmetric matrix to `folder/NAME.ORDERING.npy`, and prints the times in milliseconds.
+fn write_orders(folder: &str, name: &str, a: &Csr<f64>) -> Result<()> {
+    let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    print!("{stem}");
+    for ordering in EliminationOrder::ALL {
+        let start = Instant::now();
+        let order = elimination_order(a, ordering)?;
+        print!(",{:.3}", milliseconds(start));
+        let values: Vec<f64> = order.iter().map(|&v| f64::from(v)).collect();
+        krysp::io::write_vector(Path::new(folder).join(format!("{stem}.{ordering:?}.npy")), &values)?;
+    }
+    println!();
     Ok(())
 }
 
@@ -90,10 +122,10 @@ fn beside_the_host(name: &str, a: &Csr<f64>, options: DirectOptions) -> Result<(
     let limited = || krysp::Interrupt::new(&cancel).time_limit(MINUTE);
     if a.check_symmetric(1e-10).is_ok() {
         let build = || Ok(limited().run(|| Cholesky::with(a, options))?);
-        report(name, a, "Cholesky", build, Cholesky::nnz)?;
-        report(name, a, "Ldl", || Ok(limited().run(|| Ldl::with(a, options))?), Ldl::nnz)?;
+        report(name, a, "Cholesky", 1, build, Cholesky::nnz)?;
+        report(name, a, "Ldl", 1, || Ok(limited().run(|| Ldl::with(a, options))?), Ldl::nnz)?;
     }
-    report(name, a, "Lu", || Ok(limited().run(|| Lu::with(a, options))?), Lu::nnz)?;
+    report(name, a, "Lu", 1, || Ok(limited().run(|| Lu::with(a, options))?), Lu::nnz)?;
     let gpu = krysp::Cuda::new(0)?;
     for kind in [CuDssKind::PositiveDefinite, CuDssKind::Symmetric, CuDssKind::General] {
         if kind != CuDssKind::General && a.check_symmetric(1e-10).is_err() {
@@ -114,7 +146,7 @@ fn beside_the_host(name: &str, a: &Csr<f64>, options: DirectOptions) -> Result<(
 /// together; then how a solve with `b = A 1` ends.
 #[cfg(feature = "cuda")]
 fn on_gpu(gpu: &krysp::Cuda, csr: &Csr<f64>, kind: CuDssKind) -> Result<String> {
-    use krysp::{CuDss, MultiVector, Refresh, ToCuda};
+    use krysp::{CuDss, MultiVector, ToCuda};
     let a = csr.to(gpu)?;
     let start = Instant::now();
     let mut m = CuDss::with_kind(gpu, &a, kind)?;
@@ -174,7 +206,7 @@ fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
         let solver = match solver {
             Ok(solver) => solver,
             Err(error) => {
-                println!("{name},{rows},{nnz},{what},{setup:.2},,,,,,\"{error}\"");
+                println!("{name},{rows},{nnz},{what},{setup:.2},,,,,,,,\"{error}\"");
                 return Ok(());
             }
         };
@@ -186,7 +218,7 @@ fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
         let (x, mut r) = (HostVector::from_slice(&x), a.range().zeros()?);
         a.residual(&b, &x, &mut r)?;
         let residual = (r.dot(&r) / b.dot(&b)).sqrt();
-        println!("{name},{rows},{nnz},{what},{setup:.2},,,{apply:.3},,,{residual:.1e}");
+        println!("{name},{rows},{nnz},{what},{setup:.2},,,,{apply:.3},,,,{residual:.1e}");
         Ok(())
     };
     if a.check_symmetric(1e-10).is_ok() {
@@ -216,22 +248,28 @@ fn all() -> Vec<String> {
     files.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Prints a line for a factorization, or the error.
-fn report<M: LinearOperator<Vector = HostVector<f64>>>(
+/// Prints a line for a factorization, or the error: the least times of so many runs, or nothing for no run.
+fn report<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
     name: &str,
     a: &Csr<f64>,
     what: &str,
+    runs: usize,
     build: impl Fn() -> Result<M>,
     nnz: impl Fn(&M) -> usize,
 ) -> Result<()> {
-    let start = Instant::now();
-    let built = build();
-    let setup = milliseconds(start);
+    if runs == 0 {
+        return Ok(());
+    }
+    let mut built = Err("no run".into());
+    let setup = least(runs, &mut || {
+        built = build();
+        Ok(())
+    })?;
     let (rows, entries) = (a.rows(), a.nnz());
-    let m = match built {
+    let mut m = match built {
         Ok(m) => m,
         Err(error) => {
-            println!("{name},{rows},{entries},{what},{setup:.2},,,,,,\"{error}\"");
+            println!("{name},{rows},{entries},{what},{setup:.2},,,,,,,,\"{error}\"");
             return Ok(());
         }
     };
@@ -239,40 +277,50 @@ fn report<M: LinearOperator<Vector = HostVector<f64>>>(
     let mut b = a.range().zeros()?;
     a.apply(&ones, &mut b)?;
     let mut x = a.domain().zeros()?;
-    let apply = (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            m.apply(&b, &mut x).map(|()| milliseconds(start))
-        })
-        .collect::<std::result::Result<Vec<f64>, _>>()?;
-    let apply = apply.into_iter().fold(f64::INFINITY, f64::min);
-    let backward = backward_error(a, &m, &b)?;
+    let apply = least(5, &mut || Ok(m.apply(&b, &mut x)?))?;
+    let [unrefined, backward] = backward_errors(a, &m, &b)?;
     let (nnz, mib) = (nnz(&m), m.bytes() as f64 / (1 << 20) as f64);
+    let refresh = least(runs, &mut || Ok(m.refresh(a)?))?;
     let report = Gmres::new(a).preconditioner(m).rtol(1e-10).max_iterations(50).solve(b.as_slice())?.report;
     let (iterations, residual) = (report.iterations, report.true_residual / b.dot(&b).sqrt());
     println!(
-        "{name},{rows},{entries},{what},{setup:.2},{nnz},{mib:.1},{apply:.3},{backward:.1e},{iterations},{residual:.1e}"
+        "{name},{rows},{entries},{what},{setup:.3},{refresh:.3},{nnz},{mib:.1},{apply:.4},{unrefined:.1e},{backward:.1e},\
+         {iterations},{residual:.1e}"
     );
     Ok(())
 }
 
-/// `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` in the maximum norm: the minimum over a solve and two steps of refinement.
-fn backward_error<M: LinearOperator<Vector = HostVector<f64>>>(
+/// `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` in the maximum norm after a solve, and the minimum over the solve and two steps of refinement.
+fn backward_errors<M: LinearOperator<Vector = HostVector<f64>>>(
     a: &Csr<f64>,
     m: &M,
     b: &HostVector<f64>,
-) -> Result<f64> {
+) -> Result<[f64; 2]> {
     let most = |v: &[f64]| v.iter().fold(0.0f64, |most, value| most.max(value.abs()));
     let row = |row| a.row_values(row).iter().map(|value| value.abs()).sum();
     let norm = (0..a.rows()).map(row).fold(0.0, f64::max);
     let (mut x, mut r, mut z) = (a.domain().zeros()?, a.range().zeros()?, a.domain().zeros()?);
-    let mut least = f64::INFINITY;
+    let mut errors = vec![];
     r.as_mut_slice().copy_from_slice(b.as_slice());
     for _ in 0..3 {
         m.apply(&r, &mut z)?;
         x.as_mut_slice().iter_mut().zip(z.as_slice()).for_each(|(x, z)| *x += z);
         a.residual(b, &x, &mut r)?;
-        least = least.min(most(r.as_slice()) / (norm * most(x.as_slice()) + most(b.as_slice())));
+        errors.push(most(r.as_slice()) / (norm * most(x.as_slice()) + most(b.as_slice())));
+    }
+    Ok([errors[0], errors.into_iter().fold(f64::INFINITY, f64::min)])
+}
+
+/// The least time in milliseconds of so many runs, which end after a second.
+fn least(runs: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    let (mut least, began) = (f64::INFINITY, Instant::now());
+    for run in 0..runs {
+        if run > 0 && began.elapsed() > Duration::from_secs(1) {
+            break;
+        }
+        let start = Instant::now();
+        work()?;
+        least = least.min(milliseconds(start));
     }
     Ok(least)
 }

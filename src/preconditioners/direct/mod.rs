@@ -37,9 +37,13 @@ pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
 #[cfg(feature = "cuda")]
 pub use cudss::{CuDss, CuDssKind, CuDssReport};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use fill::reducing as fill_reducing;
 pub use ldl::{Inertia, Ldl};
 pub use lu::Lu;
 pub(crate) use lu::{PartialLu, lu_by_fronts};
 pub use memory::DirectOptions;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use transpose::transposed;
 
 use memory::Budget;
