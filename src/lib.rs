@@ -79,7 +79,7 @@ pub mod partition;
 mod permutation;
 pub mod plan;
 pub mod preconditioners;
-mod saved;
+pub mod saved;
 mod scaling;
 mod spelling;
 #[cfg(any(test, feature = "testing"))]

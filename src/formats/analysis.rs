@@ -91,23 +91,28 @@ impl fmt::Display for RowStatistics {
     }
 }
 
-/// A matrix and a kind of machine, with the statistics that formats need for their estimates.
-pub(crate) struct Analysis<'a, T: Real> {
-    pub(crate) csr: &'a Csr<T>,
-    pub(crate) machine: Model,
-    pub(crate) rows: RowStatistics,
+/// A matrix and a kind of machine, with the statistics that formats need for their estimates. Computed once for
+/// all formats.
+pub struct Analysis<'a, T: Real> {
+    /// The matrix.
+    pub csr: &'a Csr<T>,
+    /// The kind of machine.
+    pub machine: Model,
+    /// Statistics of the rows.
+    pub rows: RowStatistics,
     /// The number of rows of each length.
     lengths: Vec<usize>,
 }
 
 impl<T: Real> Analysis<'_, T> {
     /// Bytes of a row or column index.
-    pub(crate) const INDEX: usize = size_of::<u32>();
+    pub const INDEX: usize = size_of::<u32>();
 
     /// Bytes of an entry with its column index.
-    pub(crate) const ENTRY: usize = size_of::<T>() + Self::INDEX;
+    pub const ENTRY: usize = size_of::<T>() + Self::INDEX;
 
-    pub(crate) fn new(csr: &Csr<T>, machine: Model) -> Analysis<'_, T> {
+    /// Analyses the rows of a matrix. Takes two passes over the row lengths, and samples the columns.
+    pub fn new(csr: &Csr<T>, machine: Model) -> Analysis<'_, T> {
         let lengths = row_length_histogram(csr);
         let quantile_at = fewest_bytes_at::<T>();
         let quantile = quantile(&lengths, quantile_at);
@@ -127,8 +132,8 @@ impl<T: Real> Analysis<'_, T> {
         Analysis { csr, machine, rows, lengths }
     }
 
-    /// Whether the machine is a GPU.
-    pub(crate) fn on_gpu(&self) -> bool {
+    /// Returns whether the machine is a GPU.
+    pub fn on_gpu(&self) -> bool {
         self.machine != Model::Host
     }
 

@@ -15,9 +15,12 @@ use krysp_solvers::LinearOperator;
 /// [`CHUNK`](krysp_kernels::cpu::run::threads::CHUNK) rows are contiguous, so that threads can fill chunks
 /// independently.
 ///
-/// Formats are created by [`Format::new`] with default options, or by [`Format::with`]. The trait is sealed:
-/// only the formats of this library implement it. To use your own format, implement [`LinearOperator`]; all
-/// methods then run on it.
+/// Formats are created by [`Format::new`] with default options, or by [`Format::with`].
+///
+/// Another crate may implement the trait for a format of its own, with the items of
+/// [`extend`](crate::formats::extend): then values can be refreshed and [rounded](crate::formats::Rounded),
+/// preconditioners read its entries, and with [`Formats`](crate::choice::Formats) it is chosen, saved, and used
+/// by plans. Where only products are needed, [`LinearOperator`] is enough: all methods run on it.
 pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> + Sized {
     /// Name of the format.
     const NAME: &'static str;
@@ -46,7 +49,7 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
     /// Index of the first slot of the chunk that begins with `row`; `row` must be the first row of a chunk.
-    /// If `row` is the number of rows, returns the number of slots.
+    /// If `row` is the number of rows, returns the number of slots. Must not decrease with `row`.
     fn first_slot(&self, row: usize) -> usize;
 
     /// Calls `visit(entry, slot)` for each stored entry of a row: `entry` is its index in [`Csr::entries`],

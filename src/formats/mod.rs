@@ -2,7 +2,8 @@
 //!
 //! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
 //! stores its values, and padding, in its order of slots, and can be [refreshed](Format::refresh) with
-//! values in the order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can
+//! values in the order of [`Csr::entries`]. A format of another crate is written with the items of [`extend`].
+//! `list.rs` lists all formats, `format.rs` defines what each can
 //! do, and `offer.rs` what each reports to the automatic choice, from an analysis of the matrix (`analysis.rs`).
 
 pub(crate) mod analysis;
@@ -18,6 +19,7 @@ mod dia;
 mod ehyb;
 mod ell;
 mod ellpack_r;
+pub mod extend;
 mod format;
 mod halo;
 mod hyb;
@@ -65,7 +67,8 @@ pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
 pub(crate) use offer::{Coefficients, Offer, Offered, Variant};
 #[cfg(feature = "cuda")]
 pub use on_device::{CudaMatrix, OnDevice};
-pub(crate) use operator::{Multiply, many_columns, precise_residual, row_operator};
+pub use operator::Multiply;
+pub(crate) use operator::{many_columns, precise_residual, row_operator};
 pub use rounded::Rounded;
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use source::Source;

@@ -7,13 +7,19 @@ use crate::error::Result;
 use crate::numbers::Real;
 use krysp_kernels::cost::CostModel;
 
-/// A format as the automatic choice sees it.
-pub(crate) trait Offered<T: Real>: Format<T> {
-    /// Whether the format stores only one of `a_ij` and `a_ji`, so that both must be equal and remain so.
+/// A format that the automatic choice may select: its names, its cost models, and its predicted work for a
+/// matrix.
+///
+/// [`Operator::auto`](crate::Operator::auto) queries the formats of this library, and those of other crates
+/// that are in [`Formats`](crate::choice::Formats).
+pub trait Offered<T: Real>: Format<T> {
+    /// True if the format stores only one of `a_ij` and `a_ji`, so that both must be equal and remain so. Such
+    /// a format is chosen only for matrices that are declared symmetric, and is expected to multiply several
+    /// vectors one after the other.
     const SYMMETRIC: bool = false;
 
-    /// Names in the measurements of `benches/record`, with cost coefficients. The first name is
-    /// [`Format::NAME`].
+    /// Names, each with its cost coefficients; several if the format has several algorithms. The first name is
+    /// [`Format::NAME`]. No other format has these names.
     fn variants() -> Vec<Variant>;
 
     /// Predicts layout and work for a matrix without converting it: one [`Offer`] for each applicable
@@ -22,27 +28,25 @@ pub(crate) trait Offered<T: Real>: Format<T> {
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<Self::Options>>>;
 }
 
-/// A name under which a format is measured (in `benches/record`), and its cost coefficients on each kind of
-/// machine.
+/// A name under which a format is measured, and its cost coefficients on each kind of machine.
 ///
-/// On a CPU, `byte` is the time per byte relative to that of SELL-P (1.0), from the measurements in
+/// Those of the formats of this library are fitted to `benches/record`. On a CPU, `byte` is the time per byte relative to that of SELL-P (1.0), from the measurements in
 /// `benches/record/zen3-1t`, `zen3-2t` and `avx512-2t`; `cargo bench --features cuda --bench judge --
 /// zen3-2t` evaluates the coefficients. On a GPU, the coefficients are the result of `judge -- h200 --fit`,
 /// which prints the matrices of `benches/record/h200` that it used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Variant {
-    /// Name in `benches/record` and in the reasons of a choice.
-    pub(crate) name: &'static str,
+pub struct Variant {
+    /// Name in records and in the reasons of a choice.
+    pub name: &'static str,
     /// Coefficients on a CPU.
-    pub(crate) host: Coefficients,
+    pub host: Coefficients,
     /// Coefficients on a GPU.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "read for GPUs only"))]
-    pub(crate) gpu: Coefficients,
+    pub gpu: Coefficients,
 }
 
 /// Cost coefficients of a variant on a kind of machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Coefficients {
+pub enum Coefficients {
     /// The same coefficients on all machines of this kind.
     Fixed(CostModel),
     /// Coefficients that depend on the SIMD level.
@@ -58,31 +62,31 @@ pub(crate) enum Coefficients {
 
 /// Predicted layout and work of a variant for a matrix. [`Analysis::offer`] fills in what most formats have
 /// in common.
-pub(crate) struct Offer<O> {
+pub struct Offer<O> {
     /// Name and cost coefficients.
-    pub(crate) variant: Variant,
+    pub variant: Variant,
     /// Details of the layout in words; may be empty.
-    pub(crate) detail: String,
+    pub detail: String,
     /// Options for the conversion.
-    pub(crate) options: O,
+    pub options: O,
     /// Bytes of the matrix that a product reads, without the vectors.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Number of stored values, including padding (slots).
-    pub(crate) slots: usize,
+    pub slots: usize,
     /// Number of reads that the coefficient `gather` counts: memory sectors of `x` ([`Analysis::offer`]),
     /// unless the format counts other reads.
-    pub(crate) gathers: f64,
+    pub gathers: f64,
     /// Number of rows, if a row is summed at a time; zero if lanes sum several rows side by side.
-    pub(crate) rows: usize,
+    pub rows: usize,
     /// Memory latencies that the busiest lane waits for one after the other. Zero on CPUs.
-    pub(crate) waits: usize,
+    pub waits: usize,
 }
 
 impl<T: Real> Analysis<'_, T> {
     /// The predicted work of a product in a format (an [`Offer`]), with defaults: `gathers = entries *
     /// scattering`, where `scattering` is the average number of memory sectors of `x` read per entry, and
     /// `rows = waits = 0`. Formats whose cost depends on `rows` or `waits` set them.
-    pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
+    pub fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
         let gathers = self.rows.entries as f64 * self.rows.scattering;
         Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
     }

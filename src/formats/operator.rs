@@ -4,9 +4,13 @@ use crate::host::HostVector;
 use crate::numbers::{Real, Storage};
 use krysp_solvers::{MultiVector, Scalars};
 
-/// Products in which `values` of the caller, one for each stored value of the format, replace the format's
-/// own; used by [`Rounded`](super::Rounded). The trait has no public path, which seals
-/// [`Format`](super::Format).
+/// Products of a format in which `values` of the caller, one for each slot, replace the format's own. So
+/// [`Rounded`](super::Rounded) stores the values of any format in fewer bits.
+///
+/// A format whose rows are computed independently gets it from [`row_operator!`](crate::row_operator). Any
+/// other format implements it, and [`LinearOperator`](krysp_solvers::LinearOperator) with `self.values` in
+/// place of the caller's values; two macros shorten that: [`many_columns!`](crate::many_columns) and
+/// [`precise_residual!`](crate::precise_residual).
 pub trait Multiply<T: Real> {
     /// `y ← A x`
     fn multiply<V: Storage<T>>(
@@ -49,96 +53,103 @@ pub trait Multiply<T: Real> {
     }
 }
 
-/// Implements the methods of [`LinearOperator`](krysp_solvers::LinearOperator) for several vectors by those
-/// of [`Multiply`].
+/// Implements the methods of [`LinearOperator`](crate::LinearOperator) for several vectors by those of
+/// [`Multiply`](crate::formats::Multiply), for a format of elements `T` with the field `values`. Used within the implementation of
+/// `LinearOperator`.
+#[macro_export]
 macro_rules! many_columns {
     () => {
         fn apply_many(
             &self,
-            x: &krysp_solvers::MultiVector<Self::Vector>,
-            y: &mut krysp_solvers::MultiVector<Self::Vector>,
-        ) -> krysp_solvers::Result<()> {
+            x: &$crate::solvers::MultiVector<Self::Vector>,
+            y: &mut $crate::solvers::MultiVector<Self::Vector>,
+        ) -> $crate::solvers::Result<()> {
             $crate::formats::Multiply::multiply_many(self, &self.values, x, y)
         }
 
         fn apply_dot_many(
             &self,
-            x: &krysp_solvers::MultiVector<Self::Vector>,
-            y: &mut krysp_solvers::MultiVector<Self::Vector>,
-        ) -> krysp_solvers::Result<krysp_solvers::Scalars<T, T>> {
+            x: &$crate::solvers::MultiVector<Self::Vector>,
+            y: &mut $crate::solvers::MultiVector<Self::Vector>,
+        ) -> $crate::solvers::Result<$crate::solvers::Scalars<T, T>> {
             $crate::formats::Multiply::multiply_dot_many(self, &self.values, x, y)
         }
     };
 }
-pub(crate) use many_columns;
+pub use many_columns;
 
-/// Implements [`LinearOperator`](krysp_solvers::LinearOperator) for a format by its methods `kernel(values)`,
-/// which computes rows independently, and `array_bytes()`, the bytes that a product reads.
+/// Implements [`LinearOperator`](crate::LinearOperator) and [`Multiply`](crate::formats::Multiply) for a format
+/// whose rows are computed independently: `row_operator!(Type);` for `Type<T: Real>`.
+///
+/// The type has the fields `source` (a [`Source`](crate::formats::Source)) and `values` (a `Buffer<T>`), and the methods
+/// `kernel(&self, values: &[V]) -> impl RowProduct<T>`, the product with these values, and
+/// `array_bytes(&self) -> usize`, the bytes that a product reads.
+#[macro_export]
 macro_rules! row_operator {
     ($format:ident) => {
-        $crate::formats::row_operator!($format<>, source, {
-            $crate::formats::precise_residual!();
+        $crate::row_operator!($format<>, source, {
+            $crate::precise_residual!();
         });
     };
     ($format:ident<$($life:lifetime)?>, $rows:ident, { $($more:tt)* }) => {
-        impl<$($life,)? T: crate::numbers::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
-            fn multiply<V: crate::numbers::Storage<T>>(
+        impl<$($life,)? T: $crate::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
+            fn multiply<V: $crate::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &crate::host::HostVector<T>,
-                y: &mut crate::host::HostVector<T>,
-            ) -> krysp_solvers::Result<()> {
+                x: &$crate::HostVector<T>,
+                y: &mut $crate::HostVector<T>,
+            ) -> $crate::solvers::Result<()> {
                 self.$rows.product(&self.kernel(values), x, y)
             }
 
-            fn multiply_dot<V: crate::numbers::Storage<T>>(
+            fn multiply_dot<V: $crate::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &crate::host::HostVector<T>,
-                y: &mut crate::host::HostVector<T>,
-            ) -> krysp_solvers::Result<T> {
+                x: &$crate::HostVector<T>,
+                y: &mut $crate::HostVector<T>,
+            ) -> $crate::solvers::Result<T> {
                 self.$rows.product_dot(&self.kernel(values), x, y)
             }
 
-            fn multiply_many<V: crate::numbers::Storage<T>>(
+            fn multiply_many<V: $crate::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &krysp_solvers::MultiVector<crate::host::HostVector<T>>,
-                y: &mut krysp_solvers::MultiVector<crate::host::HostVector<T>>,
-            ) -> krysp_solvers::Result<()> {
+                x: &$crate::solvers::MultiVector<$crate::HostVector<T>>,
+                y: &mut $crate::solvers::MultiVector<$crate::HostVector<T>>,
+            ) -> $crate::solvers::Result<()> {
                 self.$rows.product_many(&self.kernel(values), x, y)
             }
 
-            fn multiply_dot_many<V: crate::numbers::Storage<T>>(
+            fn multiply_dot_many<V: $crate::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &krysp_solvers::MultiVector<crate::host::HostVector<T>>,
-                y: &mut krysp_solvers::MultiVector<crate::host::HostVector<T>>,
-            ) -> krysp_solvers::Result<krysp_solvers::Scalars<T, T>> {
+                x: &$crate::solvers::MultiVector<$crate::HostVector<T>>,
+                y: &mut $crate::solvers::MultiVector<$crate::HostVector<T>>,
+            ) -> $crate::solvers::Result<$crate::solvers::Scalars<T, T>> {
                 self.$rows.product_dot_many(&self.kernel(values), x, y)
             }
         }
 
-        impl<$($life,)? T: crate::numbers::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
-            type Vector = crate::host::HostVector<T>;
+        impl<$($life,)? T: $crate::Real> $crate::solvers::LinearOperator for $format<$($life,)? T> {
+            type Vector = $crate::HostVector<T>;
 
-            fn domain(&self) -> &crate::host::HostSpace<T> {
+            fn domain(&self) -> &$crate::HostSpace<T> {
                 self.$rows.domain()
             }
 
-            fn range(&self) -> &crate::host::HostSpace<T> {
+            fn range(&self) -> &$crate::HostSpace<T> {
                 self.$rows.range()
             }
 
-            fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
+            fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> $crate::solvers::Result<()> {
                 $crate::formats::Multiply::multiply(self, &self.values, x, y)
             }
 
-            fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
+            fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> $crate::solvers::Result<T> {
                 $crate::formats::Multiply::multiply_dot(self, &self.values, x, y)
             }
 
-            $crate::formats::many_columns!();
+            $crate::many_columns!();
 
             $($more)*
 
@@ -148,21 +159,22 @@ macro_rules! row_operator {
         }
     };
 }
-pub(crate) use row_operator;
+pub use row_operator;
 
-/// Implements the residual of a [`Format`](super::Format) with elements `T`, from the entries stored in its
-/// slots.
+/// Implements the residual of a [`Format`](crate::Format) with elements `T`, in twice the working precision, from
+/// the entries stored in its slots. Used within the implementation of [`LinearOperator`](crate::LinearOperator).
+#[macro_export]
 macro_rules! precise_residual {
     () => {
         fn residual(
             &self,
-            b: &crate::host::HostVector<T>,
-            x: &crate::host::HostVector<T>,
-            r: &mut crate::host::HostVector<T>,
-        ) -> krysp_solvers::Result<()> {
-            use crate::formats::Format;
+            b: &$crate::HostVector<T>,
+            x: &$crate::HostVector<T>,
+            r: &mut $crate::HostVector<T>,
+        ) -> $crate::solvers::Result<()> {
+            use $crate::formats::Format;
             self.source().residual(&self.entries_from(self.values()), b, x, r)
         }
     };
 }
-pub(crate) use precise_residual;
+pub use precise_residual;

@@ -8,6 +8,7 @@ use crate::saved::{InconsistentData, saved};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_solvers::{MultiVector, Scalars, Space};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Data that every format shares with the matrix it was converted from: the pattern, the spaces of `x` and
@@ -34,8 +35,8 @@ impl<T: Real> Source<T> {
         Source { pattern, rows }
     }
 
-    /// Whether the arrays of `kernel` have the shape of this matrix.
-    pub(crate) fn fits(&self, kernel: &impl RowProduct<T>) -> bool {
+    /// Returns whether the arrays of `kernel` have the shape of this matrix.
+    pub fn fits(&self, kernel: &impl RowProduct<T>) -> bool {
         kernel.rows() == self.pattern.rows() && kernel.fits(self.pattern.cols())
     }
 
@@ -47,6 +48,27 @@ impl<T: Real> Source<T> {
     /// Space of `y`.
     pub fn range(&self) -> &HostSpace<T> {
         self.rows.range()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.pattern.rows()
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.pattern.cols()
+    }
+
+    /// Range of the entries of a row, as indices in [`Csr::entries`](super::Csr::entries).
+    pub fn row_entries(&self, row: usize) -> Range<usize> {
+        self.pattern.offsets.range(row)
+    }
+
+    /// Columns of a row, ascending. The first call may compute the columns of all rows, on all threads: call it
+    /// once before a loop on all threads does.
+    pub fn row_columns(&self, row: usize) -> &[u32] {
+        self.pattern.row(row)
     }
 
     /// Number of entries.
@@ -65,7 +87,11 @@ impl<T: Real> Source<T> {
         self.pattern.on_device()
     }
 
-    pub(crate) fn product(
+    /// `y ← A x`, on all threads, by the product of a format whose rows are computed independently.
+    ///
+    /// # Panics
+    /// If the arrays of `kernel` do not have the shape of this matrix.
+    pub fn product(
         &self,
         kernel: &impl RowProduct<T>,
         x: &HostVector<T>,
@@ -74,7 +100,8 @@ impl<T: Real> Source<T> {
         self.rows.product(kernel, x, y)
     }
 
-    pub(crate) fn product_dot(
+    /// `y ← A x; ⟨x, y⟩`, as [`Source::product`].
+    pub fn product_dot(
         &self,
         kernel: &impl RowProduct<T>,
         x: &HostVector<T>,
@@ -83,7 +110,8 @@ impl<T: Real> Source<T> {
         self.rows.product_dot(kernel, x, y)
     }
 
-    pub(crate) fn product_many(
+    /// `Y ← A X`, as [`Source::product`].
+    pub fn product_many(
         &self,
         kernel: &impl RowProduct<T>,
         x: &MultiVector<HostVector<T>>,
@@ -96,7 +124,8 @@ impl<T: Real> Source<T> {
         self.rows.product_rows::<W>(kernel, x, y);
     }
 
-    pub(crate) fn product_dot_many(
+    /// `Y ← A X`; returns `⟨x_j, y_j⟩` for each column `j`, as [`Source::product`].
+    pub fn product_dot_many(
         &self,
         kernel: &impl RowProduct<T>,
         x: &MultiVector<HostVector<T>>,
@@ -106,7 +135,7 @@ impl<T: Real> Source<T> {
     }
 
     /// `r ← b − A x` in twice the working precision, given the entries of the pattern.
-    pub(crate) fn residual(
+    pub fn residual(
         &self,
         entries: &[T],
         b: &HostVector<T>,
@@ -126,7 +155,9 @@ impl<T: Real> Source<T> {
         Ok(())
     }
 
-    pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
+    /// Checks that the vectors are in the spaces of `x` and `y`. A product that does not use [`Source::product`]
+    /// begins with it.
+    pub fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
         self.rows.check(x, y)
     }
 }

@@ -109,6 +109,11 @@ impl FileReader<'_> {
         self.reader.load()
     }
 
+    /// Sets the names that strings of the program (`&'static str`) may have.
+    pub(crate) fn knows_names(&mut self, names: Vec<&'static str>) {
+        self.reader.names = names;
+    }
+
     /// Registers the same shared values as the writer, in the same order.
     pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
         self.reader.shared.push(known.clone());
@@ -116,6 +121,9 @@ impl FileReader<'_> {
 
     /// Returns the reason why reading failed.
     fn failure(&self) -> SavedFileError {
+        if let Some(name) = &self.reader.unknown {
+            return SavedFileError::Format { name: name.clone() };
+        }
         let version = |schema| format!("{} (fields {schema:016x})", env!("CARGO_PKG_VERSION"));
         self.differing.map_or(SavedFileError::Inconsistent, |schemas| {
             let [saved, here] = schemas.map(version);

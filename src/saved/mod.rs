@@ -1,29 +1,36 @@
 //! Saves what is expensive to build to a file, so that the next run of a program can load it instead.
 //!
+//! Operators and plans are saved, also with formats of other crates, which are written with the items of
+//! [`formats::extend`](crate::formats::extend).
+//!
+//! ```
+//! use krysp::saved::saved;
+//!
+//! struct Window { first: usize, weights: Vec<f64> }
+//! saved!(impl[] Window { first, weights } where |read| !read.weights.is_empty());
+//! ```
+//!
 //! A type that can be saved implements [`Saved`]: it writes its fields one after the other, and reads them
 //! back in the same order. The macro [`saved!`] implements this trait from the names of the fields. Parts that
 //! several values share (patterns and permutations) are behind an [`Arc`] and are written once. In a file, each
-//! value follows a hash of the names and types of its fields ([`schema`]): a file with other fields is refused.
+//! value follows a hash of the names and types of its fields ([`Schema`]): a file with other fields is refused.
 //!
-//! A file is mapped into memory, verified as a whole ([`file`]), and copied from the mapping by all threads.
+//! A file is mapped into memory, verified as a whole (`file.rs`), and copied from the mapping by all threads.
 //! The mapping is not kept: separate arrays have huge pages, which make products with a matrix faster, and
 //! other processes cannot change them. Index arrays are checked by their constructors, so that even a forged
 //! file with a valid checksum is either refused or harmless.
 
+mod arrays;
 pub(crate) mod checksum;
 mod file;
 mod schema;
 
 pub(crate) use file::{FileReader, FileWriter, Keys, read, write};
-pub(crate) use schema::Schema;
+pub use schema::Schema;
 
 use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut, in_huge_pages};
 use krysp_kernels::cost::ProductWork;
-use krysp_kernels::cpu::formats::coo::EntryRows;
-use krysp_kernels::cpu::formats::sliced::ChunkOrder;
-use krysp_kernels::cpu::formats::symmetric::Halves;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::strategy::Strategy;
 use std::any::Any;
 use std::io::{self, Write};
@@ -35,7 +42,7 @@ use std::sync::Arc;
 pub struct InconsistentData;
 
 /// Result of loading.
-pub(crate) type Loaded<X> = Result<X, InconsistentData>;
+pub type Loaded<X> = Result<X, InconsistentData>;
 
 /// A value that several others share, identified by its address.
 type Shared = Arc<dyn Any + Send + Sync>;
@@ -72,11 +79,15 @@ pub(crate) fn copied<X: Saved>(value: &X) -> Loaded<X> {
 pub struct Reader<'f> {
     left: &'f [u8],
     shared: Vec<Shared>,
+    /// Names that strings of the program may have.
+    names: Vec<&'static str>,
+    /// A name of the file that is not one of them.
+    unknown: Option<String>,
 }
 
 impl<'f> Reader<'f> {
     fn new(left: &'f [u8]) -> Reader<'f> {
-        Reader { left, shared: vec![] }
+        Reader { left, shared: vec![], names: vec![], unknown: None }
     }
 
     fn bytes(&mut self, count: usize) -> Loaded<&'f [u8]> {
@@ -100,7 +111,7 @@ impl<'f> Reader<'f> {
     }
 
     /// Reads a value of type `X`.
-    pub(crate) fn load<X: Saved>(&mut self) -> Loaded<X> {
+    pub fn load<X: Saved>(&mut self) -> Loaded<X> {
         X::load(self)
     }
 }
@@ -129,7 +140,7 @@ pub trait Saved: Sized {
 }
 
 /// A value that is written in the form of an `X`, without conversion.
-pub(crate) trait WrittenAs<X> {
+pub trait WrittenAs<X> {
     /// Writes the value.
     fn write(&self, to: &mut Writer<'_>);
 }
@@ -161,13 +172,14 @@ impl WrittenAs<String> for str {
     }
 }
 
-/// Implements [`Saved`].
+/// Implements [`Saved`](crate::saved::Saved).
 ///
 /// - `saved!(impl[T: Real] Type<T> { field, field })` for a struct. Fields that are not saved but recomputed follow as
 ///   `; field = value`. With `where |read| condition`, a value `read` that violates the condition is an error.
 /// - `saved!(impl[T: Real] enum Type<T> { Variant { 0: name }, Variant { field: name } })` for an enum.
 /// - `saved!(impl[T: Real] Type<T> as |this| { name: Type = &reference } => result)` for a type that is written in another form:
 ///   `result` is computed from what was read.
+#[macro_export]
 macro_rules! saved {
     (impl[$($of:tt)*] enum $type:ty {
         $($variant:ident { $($key:tt: $field:ident),* }),* $(,)?
@@ -249,7 +261,7 @@ macro_rules! saved {
         }
     };
 }
-pub(crate) use saved;
+pub use saved;
 
 macro_rules! numbers {
     ($($number:ty),*) => {$(
@@ -364,6 +376,28 @@ impl Saved for String {
     }
 }
 
+/// A name of the program, such as that of a format. On loading it must be one that the reader knows.
+impl Saved for &'static str {
+    fn describe(schema: &mut Schema) {
+        schema.name("name");
+    }
+
+    fn save(&self, to: &mut Writer<'_>) {
+        WrittenAs::<String>::write(*self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<&'static str> {
+        let name: String = from.load()?;
+        match from.names.iter().find(|known| **known == name) {
+            Some(known) => Ok(known),
+            None => {
+                from.unknown = Some(name);
+                Err(InconsistentData)
+            }
+        }
+    }
+}
+
 impl<X: Saved> Saved for Option<X> {
     fn describe(schema: &mut Schema) {
         schema.part::<X>("option");
@@ -459,41 +493,6 @@ impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
 }
 
 // one of the two arrays is empty
-saved!(impl[] Offsets as |this| {
-    is_long: bool = &matches!(this, Offsets::Long(_)),
-    short: Buffer<u32> = if let Offsets::Short(short) = this { &short[..] } else { &[] },
-    long: Vec<u64> = if let Offsets::Long(long) = this { &long[..] } else { &[] },
-} => {
-    let offsets = if is_long { Offsets::new(&long) } else { Offsets::from_short(short) };
-    offsets.map_err(|_| InconsistentData)
-});
-
-saved!(impl[] Columns as |this| { bound: usize = &this.bound(), columns: Buffer<u32> = &this[..] } => {
-    Columns::new(columns, bound).map_err(|_| InconsistentData)
-});
-
-saved!(impl[] ChunkOrder as |this| { order: Vec<u16> = &this[..] } => {
-    ChunkOrder::new(order).map_err(|_| InconsistentData)
-});
-
-saved!(impl[] EntryRows as |this| { rows: usize = &this.rows(), of_entries: Buffer<u32> = &this[..] } => {
-    EntryRows::new(of_entries, rows).map_err(|_| InconsistentData)
-});
-
-saved!(impl[] Halves as |this| {
-    size: usize = &this.size(),
-    parts: Vec<usize> = this.parts(),
-    offsets: Offsets = this.offsets(),
-    inner: Vec<u32> = this.inner(),
-    columns: Columns = this.columns(),
-} => {
-    // the offsets count block rows, but the number of scalar rows must not overflow either
-    if size == 0 || offsets.ranges().checked_mul(size).is_none() {
-        return Err(InconsistentData);
-    }
-    Halves::new(size, parts, offsets, inner, columns).map_err(|_| InconsistentData)
-});
-
 saved!(impl[] ProductWork { bytes, gathers, rows, waits });
 
 saved!(impl[] enum Strategy { Automatic {}, Classical {}, LoadBalance {}, MergePath {}, Speculative {} });

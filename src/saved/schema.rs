@@ -19,13 +19,13 @@ impl Schema {
     }
 
     /// Adds a name: of a number type, a field or a variant.
-    pub(crate) fn name(&mut self, name: &str) {
+    pub fn name(&mut self, name: &str) {
         let state = step(self.0, name.len() as u64);
         self.0 = name.bytes().fold(state, |state, byte| step(state, byte.into()));
     }
 
     /// Adds a part with its name and its type.
-    pub(crate) fn part<X: Saved>(&mut self, name: &str) {
+    pub fn part<X: Saved>(&mut self, name: &str) {
         self.name(name);
         self.name("{");
         X::describe(self);
@@ -33,7 +33,7 @@ impl Schema {
     }
 
     /// Adds a field, whose type is inferred from the function that returns it.
-    pub(crate) fn field<S, X: Saved>(&mut self, name: &str, _: fn(&S) -> Option<&X>) {
+    pub fn field<S, X: Saved>(&mut self, name: &str, _: fn(&S) -> Option<&X>) {
         self.part::<X>(name);
     }
 }

@@ -37,14 +37,19 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 }
 
 /// What a file uses of the crate: the words that follow `crate::`, outside of comments, and the folders that follow enough
-/// `super::` to reach the root from a module at this depth.
+/// `super::` to reach the root from a module at this depth. Of words that follow `$crate::` only folders count: exported macros
+/// name public items of the root.
 fn used<'t>(text: &'t str, depth: usize, layers: &[String]) -> HashSet<&'t str> {
     let word = |path: &'t str| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
     let (mut used, to_root) = (HashSet::new(), "super::".repeat(depth));
     for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
-        used.extend(line.split("crate::").skip(1).map(word));
+        let is_folder = |name: &&str| layers.iter().any(|layer| layer == name);
+        used.extend(line.split("$crate::").skip(1).map(word).filter(is_folder));
+        let paths = line.split("crate::").collect::<Vec<_>>();
+        let own = paths.windows(2).filter(|pair| !pair[0].ends_with('$'));
+        used.extend(own.map(|pair| word(pair[1])));
         let from_root = line.split(&to_root).skip(1).map(|path| word(path.trim_start_matches("super::")));
-        used.extend(from_root.filter(|name| layers.iter().any(|layer| layer == name)));
+        used.extend(from_root.filter(is_folder));
     }
     used
 }
@@ -55,6 +60,7 @@ fn every_kind_of_path_is_found() {
     let text = "use crate::formats::Csr;\n// crate::io\nuse super::super::plan::Plan;\nuse super::plan::own;";
     assert_eq!(used(text, 2, &layers), HashSet::from(["formats", "plan"]));
     assert_eq!(used("use super::plan::own; use crate::Csr;", 2, &layers), HashSet::from(["Csr"]));
+    assert_eq!(used("$crate::plan::Plan, $crate::Csr", 1, &layers), HashSet::from(["plan"]));
 }
 
 #[test]

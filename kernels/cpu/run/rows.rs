@@ -54,6 +54,42 @@ pub trait RowProduct<T: Value>: Sync {
     }
 }
 
+/// A matrix that computes the entries of a product one at a time, in safe code. [`RowByRow`] makes it a
+/// [`RowProduct`].
+pub trait RowSum<T: Value>: Sync {
+    /// Number of rows.
+    fn rows(&self) -> usize;
+
+    /// Whether the arrays are consistent with each other and with an `x` of this length. Checked before every
+    /// product, in constant time.
+    fn fits(&self, x: usize) -> bool;
+
+    /// `(A x)_row`. With `#[inline(always)]` it is compiled for every SIMD level, together with the loop over
+    /// rows.
+    fn sum(&self, row: usize, x: &[T]) -> T;
+}
+
+/// The [`RowProduct`] of a [`RowSum`]: a loop over rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowByRow<K>(pub K);
+
+impl<T: Value, K: RowSum<T>> RowProduct<T> for RowByRow<K> {
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    fn fits(&self, x: usize) -> bool {
+        self.0.fits(x)
+    }
+
+    #[inline(always)]
+    unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        for (row, y) in rows.zip(y) {
+            *y = self.0.sum(row, x);
+        }
+    }
+}
+
 /// Partition of the rows into parts for threads: boundaries from 0 to the number of rows, balanced by the
 /// caller.
 #[derive(Clone, Copy, Debug)]
