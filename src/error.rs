@@ -405,6 +405,14 @@ pub enum SavedFileError {
         /// What is loaded.
         here: String,
     },
+    /// The file names a format that is not among those given.
+    #[error(
+        "it has the format {name:?}, which is unknown here: load it with the `Formats` that it was saved with"
+    )]
+    Format {
+        /// The name of the format.
+        name: String,
+    },
     /// The file was saved for a matrix with another pattern.
     #[error("it was saved for a matrix with a different sparsity pattern")]
     PatternMismatch,

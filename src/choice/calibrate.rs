@@ -12,7 +12,7 @@
 
 use super::calibrated::{CostModels, keep};
 use super::ranking::Values;
-use super::{CostModel, Model, ProductWork, host};
+use super::{CostModel, Formats, Model, ProductWork};
 use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::permutation::Permutation;
@@ -91,7 +91,7 @@ fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<
     let first = samples.len();
     let entries: Vec<f64> = (0..csr.cols()).map(|i| 1.0 + (i % 7) as f64).collect();
     let (x, mut y) = (csr.domain().vector(&entries)?, csr.range().zeros()?);
-    for (estimate, recipe) in host::ranking(csr, values, None).offered() {
+    for (estimate, recipe) in Formats::standard().ranking(csr, values, None).offered() {
         let matrix = match recipe(csr) {
             Err(Error::Unsuitable { .. }) => continue,
             matrix => matrix?,

@@ -1,7 +1,7 @@
 //! Cost models measured on this machine, stored in the user's cache folder.
 
 use super::CostModel;
-use super::names::names;
+use super::Formats;
 use krysp_kernels::cache;
 use krysp_kernels::cpu::simd::{self, Level};
 use std::fmt::Write;
@@ -89,7 +89,7 @@ fn written(cost_models: &CostModels) -> String {
 /// Parses a file; `None` if it is malformed. Formats that no longer exist are ignored.
 fn parsed(text: &str) -> Option<CostModels> {
     let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
-    let known = names();
+    let known = Formats::<f64>::standard().names();
     let mut cost_models = vec![];
     for line in lines {
         let mut words = line.splitn(6, ' ');

@@ -1,8 +1,7 @@
 //! Candidates for the format of a matrix, their estimated costs, and the report of the choice.
 
-use super::names::names;
 use crate::formats::analysis::{RowStatistics, megabytes};
-use crate::saved::{InconsistentData, Loaded, saved};
+use crate::saved::saved;
 use krysp_kernels::cost::ProductWork;
 use std::fmt;
 
@@ -12,21 +11,16 @@ pub struct StoredFormat {
     pub(super) format: &'static str,
     /// Parameters as text; may be empty.
     pub(super) detail: String,
+    /// True if the format stores one triangle of a symmetric matrix.
+    pub(super) symmetric: bool,
 }
 
-saved!(impl[] StoredFormat as |this| { format: String = this.format, detail: String = &this.detail } => {
-    Ok(StoredFormat { format: known_name(&format)?, detail })
-});
-
-/// Finds the name of a format.
-fn known_name(name: &str) -> Loaded<&'static str> {
-    names().into_iter().find(|known| *known == name).ok_or(InconsistentData)
-}
+saved!(impl[] StoredFormat { format, detail, symmetric });
 
 impl StoredFormat {
     /// Returns whether the format stores one triangle of a symmetric matrix.
     pub(crate) fn is_symmetric(&self) -> bool {
-        self.format.starts_with("symmetric ")
+        self.symmetric
     }
 
     /// Name in benchmark records: that of the format and, if it has several algorithms, of the algorithm.
@@ -113,11 +107,11 @@ saved!(impl[] Candidate as |this| {
         Candidate::HigherCost(estimate) => Some(estimate.clone()),
         Candidate::Unsuitable { .. } => None,
     },
-    format: String = this.format(),
+    format: &'static str = &this.format(),
     why: String = if let Candidate::Unsuitable { why, .. } = this { why.as_str() } else { "" },
 } => match estimate {
     Some(estimate) => Ok(Candidate::HigherCost(estimate)),
-    None => Ok(Candidate::Unsuitable { format: known_name(&format)?, why }),
+    None => Ok(Candidate::Unsuitable { format, why }),
 });
 
 /// The chosen format, and the reasons against all others.

@@ -2,7 +2,7 @@
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
-use super::{Choice, Model, Operator};
+use super::{Choice, Formats, Model, Operator};
 use crate::device::{Cuda, CudaVector};
 use crate::error::Result;
 use crate::formats::{Analysis, Csr, CudaMatrix, MatrixSource, OnDevice};
@@ -49,7 +49,11 @@ impl<T: Real> Stores<T> for Cuda {
 
     const KIND: &'static str = "a GPU";
 
-    fn load(from: &mut FileReader<'_>) -> Loaded<std::result::Result<Operator<CudaVector<T>>, Choice>> {
+    fn load(
+        &self,
+        from: &mut FileReader<'_>,
+    ) -> Loaded<std::result::Result<Operator<CudaVector<T>>, Choice>> {
+        from.knows_names(Formats::<T>::standard().names());
         Ok(Err(from.read()?))
     }
 }

@@ -19,19 +19,20 @@
 //! product of the [`ProductWork`] of a product (bytes, gathers, rows, waits) and the [`CostModel`] of the
 //! format on this kind of machine, plus a constant. Cost models are fitted to half of the matrices of the
 //! committed measurements (`benches/record`) and validated on the other half (`benches/judge/main.rs`). Each
-//! format defines its cost model and estimates its work in its own file in `src/formats`. The estimates need
+//! format defines its cost model and estimates its work in its own file in `src/formats`; one of another crate is
+//! in [`Formats`]. The estimates need
 //! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
 //! only, and [`Choice::of`] works for machines that are not available.
 
 mod calibrate;
 mod calibrated;
 mod candidate;
+mod formats;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;
 mod matrix_source;
 mod model;
-mod names;
 mod predicted;
 mod ranking;
 mod saved;
@@ -43,6 +44,7 @@ pub use crate::host::Host;
 pub use calibrate::{Calibration, calibrate};
 pub(crate) use candidate::share_of_joint;
 pub use candidate::{Candidate, Choice, Estimate, StoredFormat};
+pub use formats::Formats;
 pub use krysp_kernels::cost::{CostModel, ProductWork};
 
 #[cfg(feature = "cuda")]
@@ -68,7 +70,7 @@ pub struct Operator<V: Vector> {
 
 impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, the CPU with the
-    /// threads of this program, or a `&Cuda`, a GPU.
+    /// threads of this program, `&Formats`, the same with formats of other crates, or a `&Cuda`, a GPU.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         machine.store(csr, Values::Any, None)
     }
@@ -181,7 +183,8 @@ pub fn is_format(one: &str, other: &str) -> bool {
     crate::spelling::same_name(one, other)
 }
 
-/// A machine whose memory can store a matrix: [`Host`], or a GPU.
+/// A machine whose memory can store a matrix: [`Host`]; [`Formats`], the same with formats of other crates; or a
+/// GPU. Only this library implements it.
 pub trait Machine<T: Real>: Stores<T> {}
 
 impl<T: Real> Machine<T> for Host {}
@@ -210,7 +213,10 @@ mod machine {
 
         /// Reads the data that [`Operator::write`] wrote: the operator, or the choice if arrays were not
         /// written.
-        fn load(from: &mut FileReader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
+        fn load(
+            &self,
+            from: &mut FileReader<'_>,
+        ) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
     /// An operator whose values can be replaced for the same pattern.

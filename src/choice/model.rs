@@ -1,8 +1,7 @@
 //! The cost models of formats on a kind of machine: built in, or calibrated.
 
 use super::calibrated::calibrated;
-use super::names::variants;
-use super::{CostModel, Model};
+use super::{CostModel, Formats, Model};
 use crate::formats::{Coefficients, Variant};
 use krysp_kernels::cpu::simd::{self, Level};
 
@@ -10,13 +9,13 @@ impl Model {
     /// The formats that may be chosen on this machine: their names, as in `benches/record`, and their cost
     /// models, which are calibrated if there is a calibration, otherwise built in.
     pub fn cost_models(self) -> Vec<(&'static str, CostModel)> {
-        let offered = variants().into_iter();
+        let offered = Formats::<f64>::standard().variants().into_iter();
         offered.filter_map(|variant| Some((variant.name, variant.cost_model(self).ok()?))).collect()
     }
 
     /// The built-in cost models, which apply without calibration.
     pub(super) fn built_in(self) -> Vec<(&'static str, CostModel)> {
-        let offered = variants().into_iter();
+        let offered = Formats::<f64>::standard().variants().into_iter();
         offered.filter_map(|variant| Some((variant.name, variant.built_in(self).ok()?))).collect()
     }
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 use super::gpu;
 use super::ranking::Values;
-use super::{Choice, Model, host};
+use super::{Choice, Formats, Model};
 use crate::error::Result;
 use crate::formats::{Csr, check_symmetric};
 use crate::numbers::Real;
@@ -33,7 +33,7 @@ impl Choice {
 
     fn among<T: Real>(csr: &Csr<T>, machine: Model, values: Values) -> Choice {
         match machine {
-            Model::Host => host::ranking(csr, values, None).choice(),
+            Model::Host => Formats::standard().ranking(csr, values, None).choice(),
             #[cfg(feature = "cuda")]
             Model::Gpu { multiprocessors } => gpu::ranking(csr, values, None, multiprocessors).choice(),
         }

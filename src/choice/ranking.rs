@@ -86,7 +86,7 @@ impl<R> Ranking<R> {
                         ProductWork { bytes: bytes as f64, gathers, rows: rows as f64, waits: waits as f64 };
                     let entries = matrix.csr.nnz();
                     let padding = slots.saturating_sub(entries) as f64 / entries.max(1) as f64;
-                    let stored = StoredFormat { format, detail };
+                    let stored = StoredFormat { format, detail, symmetric: F::SYMMETRIC };
                     let estimate = Estimate { stored, bytes, padding, work, cost: cost_model.cost(&work) };
                     self.offered.push((estimate, recipe(options)));
                 }
@@ -183,11 +183,16 @@ impl<R> Ranking<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::{CostModel, Model, host};
-    use crate::formats::{Bsr, Coefficients, Dia, Format, Variant};
+    use crate::choice::host::Recipe;
+    use crate::choice::{CostModel, Formats, Model};
+    use crate::formats::{Bsr, Coefficients, Csr, Dia, Format, Variant};
     use crate::testing::matrices;
     use krysp_kernels::cpu::simd::{Level, force};
     use std::collections::HashSet;
+
+    fn standard(csr: &Csr<f64>, values: Values, format: Option<&str>) -> Ranking<Recipe<f64>> {
+        Formats::standard().ranking(csr, values, format)
+    }
 
     fn models() -> Vec<Model> {
         vec![
@@ -200,7 +205,7 @@ mod tests {
     #[test]
     fn errors_distinguish_unavailable_formats_from_unknown_ones() {
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
-        let queried = |name: &str| host::ranking(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
+        let queried = |name: &str| standard(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
         assert!(queried("csr").is_ok());
         assert!(matches!(queried("CSR merge-path"), Err(Error::Unsuitable { format: "CSR merge-path", .. })));
         let Err(Error::Unknown { known, .. }) = queried("CSRR") else { panic!("there is no such format") };
@@ -258,7 +263,7 @@ mod tests {
                 Ok(()) => Values::Symmetric,
                 Err(_) => Values::Any,
             };
-            let ranking = host::ranking(&csr, values, None);
+            let ranking = standard(&csr, values, None);
             assert!(ranking.offered.len() >= 4);
             for (estimate, recipe) in ranking.offered {
                 let real = recipe(&csr).unwrap().bytes();
@@ -273,7 +278,7 @@ mod tests {
     fn formats_that_do_not_fit_into_memory_are_not_chosen() {
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(12).csr::<f64>().unwrap();
-        let ranked = || host::ranking(&csr, Values::Any, None);
+        let ranked = || standard(&csr, Values::Any, None);
         let bytes: Vec<usize> = ranked().offered.iter().map(|(estimate, _)| estimate.bytes).collect();
         let (least, most) = (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap());
         let choice = ranked().fitting(Some(most - 1)).unwrap().choice();
@@ -297,10 +302,10 @@ mod tests {
         // cost models depend on the SIMD level, which other tests may change at the same time
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
-        let first = host::ranking(&csr, Values::Any, None).choice();
+        let first = standard(&csr, Values::Any, None).choice();
         let refuse = |many: usize| {
             let turns = std::cell::Cell::new(0);
-            host::ranking(&csr, Values::Any, None).convert(|_| {
+            standard(&csr, Values::Any, None).convert(|_| {
                 turns.set(turns.get() + 1);
                 let refused = || Error::Unsuitable { format: "refused", why: turns.get().to_string() };
                 if turns.get() <= many { Err(refused()) } else { Ok(turns.get()) }

@@ -50,7 +50,7 @@ impl<T: Real> ForFactors<'_, T> {
     }
 }
 
-/// A machine that plans are made for: [`Host`], or a GPU.
+/// A machine that plans are made for: [`Host`], [`Formats`](crate::choice::Formats), or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
     /// States whether the host runs the iterations. Then converting and reordering, which only the host can do, take no longer
     /// than a few iterations.

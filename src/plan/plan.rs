@@ -71,7 +71,8 @@ impl<'a, T: Real> Plan<'a, T> {
 }
 
 impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
-    /// Sets where to solve: `&Host`, the threads of this program, or a `&Cuda`.
+    /// Sets where to solve: `&Host`, the threads of this program, [`&Formats`](crate::choice::Formats), the same with formats of other
+    /// crates, or a `&Cuda`.
     pub fn on<N: Backend<T>>(self, machine: &N) -> Plan<'a, T, N> {
         Plan { a: self.a, machine: machine.clone(), profile: self.profile, options: self.options }
     }

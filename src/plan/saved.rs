@@ -92,7 +92,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 let settings: Settings = from.read()?;
                 settings.options.declarations.check(a.rows()).map_err(|_| InconsistentData)?;
                 let findings: Findings = from.read()?;
-                let operator = <M as Stores<T>>::load(from)?;
+                let operator = machine.load(from)?;
                 let index: Option<usize> = from.read()?;
                 let stale: bool = from.read()?;
                 let kept = match index {
