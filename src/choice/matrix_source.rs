@@ -4,6 +4,7 @@ use super::Operator;
 #[cfg(feature = "cuda")]
 use crate::device::Cuda;
 use crate::error::Result;
+use crate::formats::matrix_source::sealed::Sealed;
 #[cfg(feature = "cuda")]
 use crate::formats::matrix_source::{CowOnDevice, DiagonalPlaces};
 use crate::formats::{Csr, MatrixSource, Source};
@@ -12,6 +13,8 @@ use crate::numbers::Real;
 use krysp_kernels::cuda::{Array, DeviceCsr};
 use krysp_solvers::Vector;
 use std::borrow::Cow;
+
+impl<T: Real, V: Vector<Elem = T>> Sealed<T> for Operator<V> {}
 
 /// An operator in the format and the memory that were chosen for it.
 impl<T: Real, V: Vector<Elem = T>> MatrixSource<T> for Operator<V> {

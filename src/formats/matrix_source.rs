@@ -22,18 +22,20 @@ use std::sync::LazyLock;
 /// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
 /// [`Operator`](crate::Operator) of both. A [`LinearOperator`](crate::LinearOperator) has products only; a preconditioner
 /// needs entries, wherever they are stored. One on a GPU reads the values of an operator there without
-/// involving the host. Not for implementation outside of this crate: its methods may change.
-pub trait MatrixSource<T: Real> {
+/// involving the host.
+///
+/// The trait is sealed: every [`Format`] that is `Clone` has it, also one of another crate, and nothing else can
+/// implement it. An operator that is not a format is given to a preconditioner as a [`Csr`]. A preconditioner of
+/// another crate reads the matrix by [`structure`](MatrixSource::structure),
+/// [`in_host_memory`](MatrixSource::in_host_memory) and [`diagonal`](MatrixSource::diagonal).
+pub trait MatrixSource<T: Real>: Sealed<T> {
     /// Pattern and spaces of the matrix, without its values.
-    #[doc(hidden)]
     fn structure(&self) -> &Source<T>;
 
-    /// The matrix in host memory.
-    #[doc(hidden)]
+    /// The matrix in host memory: borrowed if it is stored as CSR there, otherwise copied.
     fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
 
     /// Diagonal of the matrix in the order of its space, zero where no entry is stored.
-    #[doc(hidden)]
     fn diagonal(&self) -> Result<Vec<T>>;
 
     /// The matrix on a GPU, in CSR order.
@@ -62,6 +64,16 @@ pub trait MatrixSource<T: Real> {
         Ok(gpu.device().upload(&self.diagonal()?)?)
     }
 }
+
+/// Seals [`MatrixSource`]: the module has no public path.
+pub(crate) mod sealed {
+    pub trait Sealed<T> {}
+}
+use sealed::Sealed;
+
+impl<T: Real, F: Format<T> + Clone + 'static> Sealed<T> for F {}
+#[cfg(feature = "cuda")]
+impl<T: Real, F: OnDevice<T>> Sealed<T> for CudaMatrix<T, F> {}
 
 /// A matrix on a GPU in CSR order, borrowed or copied.
 #[cfg(feature = "cuda")]
