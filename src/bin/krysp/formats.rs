@@ -10,7 +10,7 @@ macro_rules! names {
 }
 
 /// Names of the Rust types of all formats.
-pub(crate) const NAMES: [&str; 12] = krysp::each_format!(names);
+pub(crate) const NAMES: &[&str] = &krysp::each_format!(names);
 
 /// Help text of an option, with the formats that it accepts.
 pub(crate) fn help(what: &str) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn help(what: &str) -> String {
 
 /// The name of the Rust type of a format, from any spelling of its name.
 pub(crate) fn known(wanted: &str) -> Result<&'static str, Failure> {
-    let found = NAMES.into_iter().find(|name| krysp::choice::is_format(name, wanted));
+    let found = NAMES.iter().copied().find(|name| krysp::choice::is_format(name, wanted));
     found.ok_or_else(|| format!("unknown format {wanted:?}: expected one of {}", NAMES.join(", ")).into())
 }
 
