@@ -2,8 +2,6 @@
 
 pub mod laws;
 pub mod matrices;
-#[cfg(test)]
-mod worked_example;
 
 #[cfg(feature = "cuda")]
 pub use krysp_kernels::cuda::{Created, created};

@@ -1,17 +1,11 @@
 //! Rows padded to the longest, one after the other.
 
-use super::kernel;
-use crate::error::{Error, Result};
-use crate::formats::{
-    Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, check_padding, row_operator,
+use crate::kernel;
+use krysp::formats::extend::{
+    Analysis, Buffer, Coefficients, Columns, CostModel, Format, Offer, Offered, Real, RowByRow, RowProduct,
+    Source, Storage, Variant, check_padding, fill_by_rows, row_operator, saved,
 };
-use crate::numbers::{Real, Storage};
-use crate::saved::saved;
-use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cost::CostModel;
-use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::fill_by_rows;
-use krysp_kernels::index::Columns;
+use krysp::{Csr, Error, Result};
 
 /// A matrix whose rows are padded to the longest.
 #[derive(Clone, Debug)]
@@ -51,7 +45,7 @@ impl<T: Real> Padded<T> {
 
     fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         let Padded { source, width, columns, .. } = self;
-        kernel::Padded { rows: source.pattern.rows(), width: *width, columns, values }
+        RowByRow(kernel::Padded { rows: source.rows(), width: *width, columns, values })
     }
 
     fn array_bytes(&self) -> usize {
@@ -87,16 +81,17 @@ impl<T: Real> Format<T> for Padded<T> {
     }
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let entries = self.source.pattern.offsets.range(row);
+        let entries = self.source.row_entries(row).take(self.width);
         entries.zip(row * self.width..).for_each(|(entry, slot)| visit(entry, slot));
     }
 }
 
 impl<T: Real> Offered<T> for Padded<T> {
+    /// A guess: the coefficients of CSR, and a little less for a row, as no offsets are read.
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.2, gather: 0.0, row: 24.0, wait: 0.0 }),
+            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 20.0, wait: 0.0 }),
             gpu: Coefficients::NotOffered("there is no kernel for it"),
         }]
     }
