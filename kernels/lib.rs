@@ -28,6 +28,7 @@ pub mod cuda;
 pub mod index;
 pub mod interrupt;
 pub mod map;
+pub mod multigrid;
 pub mod pairs;
 pub mod parts;
 pub mod ranges;

@@ -331,7 +331,7 @@ def amg(
     smooth_finest : bool
         Whether to smooth the prolongator of the finest level, too. This reduces the iterations, but more than doubles the setup
         time: use it for many solves. By default, the finest level uses unsmoothed aggregation, if the matrix is symmetric with
-        one unknown per node, in host memory, and `near_null_space` is not given. On a GPU, the prolongators of all levels are smoothed.
+        one unknown per node, and `near_null_space` is not given.
 
     Examples
     --------

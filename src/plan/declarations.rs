@@ -173,6 +173,8 @@ impl Declarations {
     }
 
     /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns.
+    /// The finest prolongator is smoothed: a GPU has short setups, and repeated visits of small levels take many
+    /// launches. The costs of plans were measured so.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,
@@ -180,7 +182,10 @@ impl Declarations {
         csr: &Csr<T>,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
         match self.near(csr.rows())? {
-            None => Amg::on(gpu, csr),
+            None => {
+                let options = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
+                Amg::with_on::<Vec<T>>(gpu, csr, &[], options)
+            }
             Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }

@@ -2,12 +2,13 @@
 //! takes the same number of iterations.
 
 use super::gpu;
+use super::multigrid_on_host::{OnHost, options};
 use super::preconditioners::changed;
 use krysp::formats::OnDevice;
-use krysp::testing::laws::{self, Agreement};
+use krysp::testing::laws::{self, Agreement, Multigrid, Relation};
 use krysp::testing::matrices::{self, NodeOrder as Order, edge};
 use krysp::{
-    Amg, AmgOptions, Cg, Csr, Cuda, Element, Error, LinearOperator, Permutation, Real, Refresh, Sell,
+    Amg, AmgOptions, Cg, Csr, Cuda, Element, Error, LinearOperator, Permutation, Real, Refresh, Result, Sell,
     Solution, Space, ToCuda, UnknownOrder, rigid_body_modes,
 };
 
@@ -152,20 +153,23 @@ fn the_setup_is_that_of_the_host() {
     let gpu = gpu();
     for (name, a, other) in systems() {
         eprintln!("{name}");
-        let mut host = Amg::with(&a, CONSTANTS, SMALL).unwrap();
-        let there = a.to(&gpu).unwrap();
-        let mut device = Amg::with_on(&gpu, &there, CONSTANTS, SMALL).unwrap();
-        assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
-        same_application(&host, &device, 1e-4);
-        laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-        let again = Amg::with_on(&gpu, &a, CONSTANTS, SMALL).unwrap();
-        same_bits(&gpu, &device, &again);
-        host.refresh(&other).unwrap();
-        device.refresh(&Sell::on(&gpu, &other).unwrap()).unwrap();
-        same_application(&host, &device, 1e-4);
-        let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], SMALL).unwrap();
-        laws::stale_values(&single).unwrap();
-        assert!(device.refresh(&matrices::stencil7(3).csr::<f64>().unwrap()).is_err());
+        for smooth_finest in [false, true] {
+            let options = AmgOptions { smooth_finest, ..SMALL };
+            let mut host = Amg::with(&a, CONSTANTS, options).unwrap();
+            let there = a.to(&gpu).unwrap();
+            let mut device = Amg::with_on(&gpu, &there, CONSTANTS, options).unwrap();
+            assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
+            same_application(&host, &device, 1e-4);
+            laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+            let again = Amg::with_on(&gpu, &a, CONSTANTS, options).unwrap();
+            same_bits(&gpu, &device, &again);
+            host.refresh(&other).unwrap();
+            device.refresh(&Sell::on(&gpu, &other).unwrap()).unwrap();
+            same_application(&host, &device, 1e-4);
+            let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], options).unwrap();
+            laws::stale_values(&single).unwrap();
+            assert!(device.refresh(&matrices::stencil7(3).csr::<f64>().unwrap()).is_err());
+        }
     }
 }
 
@@ -205,7 +209,7 @@ fn solves_take_the_iterations_of_the_host() {
             let solution = Cg::new(&a).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
             (m, solution)
         };
-        let (_, host) = on_host(true);
+        let (_, host) = on_host(false);
         let there = a.to(&gpu).unwrap();
         let m = Amg::with_near_null_space_on(&gpu, &there, modes).unwrap();
         eprintln!("{name}: {} iterations\n{m}", host.report.iterations);
@@ -240,4 +244,49 @@ fn what_is_not_positive_is_refused() {
     assert!(matches!(Amg::on(&gpu, &a), Err(Error::NotPositive { row: 1, pivot, .. }) if pivot == -1.0));
     let options = AmgOptions { sweeps: 0, ..AmgOptions::default() };
     assert!(matches!(Amg::with_on(&gpu, &a, CONSTANTS, options), Err(Error::Option { .. })));
+}
+
+/// Hierarchies that are built on the GPU, or in host memory and then copied.
+struct OnGpu {
+    gpu: Cuda,
+    copied: bool,
+}
+
+impl Multigrid for OnGpu {
+    type Hierarchy = krysp::preconditioners::amg::OnGpu<f64>;
+
+    fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<Self::Hierarchy> {
+        match self.copied {
+            true => OnHost.build(a, modes, smooth_finest)?.to(&self.gpu),
+            false => Amg::with_on(&self.gpu, &a.to(&self.gpu)?, modes, options(smooth_finest)),
+        }
+    }
+
+    fn refresh(&self, m: &mut Self::Hierarchy, a: &Csr<f64>) -> Result<()> {
+        m.refresh(&Sell::on(&self.gpu, a)?)
+    }
+
+    fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>> {
+        m.aggregates()
+    }
+
+    fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
+        let report = Cg::new(a.to(&self.gpu)?).preconditioner(m).rtol(1e-8).solve(b)?.report;
+        assert!(report.converged(), "{report}");
+        Ok(report.iterations)
+    }
+
+    fn table(&self, m: &Self::Hierarchy) -> String {
+        m.to_string()
+    }
+}
+
+gpu_test!(features_are_those_of_the_host);
+fn features_are_those_of_the_host() {
+    // cycles are in single precision
+    let iterations = |host: usize| host.saturating_sub(1)..=host + 1;
+    for copied in [false, true] {
+        let relation = Relation { same_aggregates: true, iterations };
+        laws::multigrid(&OnHost, &OnGpu { gpu: gpu(), copied }, relation).unwrap();
+    }
 }

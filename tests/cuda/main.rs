@@ -31,6 +31,8 @@ mod many;
 mod memory;
 mod methods;
 mod multi_gpu;
+#[path = "../suite/multigrid_on_host.rs"]
+mod multigrid_on_host;
 mod once;
 mod operators;
 mod ordering;

@@ -7,6 +7,9 @@ mod failures;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod laws;
+mod multigrid;
+#[path = "../suite/multigrid_on_host.rs"]
+mod multigrid_on_host;
 mod solves;
 
 use krysp::mpi::{RankMatrix, Ranks};
@@ -31,6 +34,7 @@ fn tests() -> Vec<(&'static str, Test)> {
     let everywhere = tests! {
         laws: vectors, operators, products, refreshed, precise_residuals;
         solves: methods, preconditioners, multigrid, multigrid_of_nodes, multigrid_again, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
+        multigrid: features;
         assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
         counts: halo_is_that_of_the_partition, sums_of_an_iteration, preconditioners;
         failures: bad_rows, wrong_length, not_a_number, preconditioner_that_fails, panic_of_one;
@@ -45,6 +49,7 @@ fn on_gpus() -> Vec<(&'static str, Test)> {
     }
     tests! {
         gpus: vectors, operators, products, large_products, precise_residuals, methods, preconditioners, multigrid, again, failures, joined, joined_failures;
+        multigrid: features_on_gpus;
     }
     .into()
 }

@@ -2,7 +2,7 @@
 
 use super::aggregates::{aggregates, orthonormal};
 use super::graph::{Blocks, Graph};
-use super::numbers::smoothing;
+use super::numbers::{constants_of, smoothing};
 use super::permutation::Permutation;
 use super::products;
 use super::prolongation::Smoothing;
@@ -111,13 +111,25 @@ impl Aggregates {
         if count == 0 || 10 * count * modes.count > 9 * nodes * size {
             return Ok(None);
         }
+        Aggregates::of(joined, strong, size, modes, parameters).map(Some)
+    }
+
+    /// Aggregates that are known: `joined` has a row of at most one entry, its aggregate, for each node of `size`
+    /// unknowns.
+    pub fn of(
+        joined: Graph,
+        strong: Option<Graph>,
+        size: usize,
+        modes: &NearNullSpace,
+        parameters: CoarseningParameters,
+    ) -> Result<Aggregates> {
         let shape = [size, modes.count];
         let (members, values, below) = orthonormal(&joined, shape, &modes.values, parameters.dependent)?;
         let modes = NearNullSpace { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // weak entries are lumped into the diagonal for scalar problems only
         let strong = strong.filter(|_| shape == [1, 1]);
-        Ok(Some(Aggregates { strong, t, members, modes }))
+        Ok(Aggregates { strong, t, members, modes })
     }
 
     /// Returns the permutation that orders nodes aggregate by aggregate, and the aggregates in the new order.
@@ -143,26 +155,37 @@ pub struct Numbers {
 }
 
 impl CoarseLevel {
-    /// Coarsens a matrix, given its inverse diagonal and its aggregates.
+    /// Coarsens a matrix, given its aggregates. `smoothed` has its inverse diagonal and the damping factor `ω` of
+    /// the prolongator; `None` means unsmoothed aggregation of a scalar matrix, whose modes are constants on all
+    /// levels.
     pub fn new(
         a: &Blocks,
-        inverse: &Array<f64>,
-        omega: f64,
+        smoothed: Option<(&Array<f64>, f64)>,
         aggregates: Aggregates,
         parameters: CoarseningParameters,
     ) -> Result<CoarseLevel> {
-        let Aggregates { strong, t, modes, .. } = aggregates;
-        let shape = t.shape;
-        let smoothing =
-            Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive: parameters.positive };
-        let Some((kernels, prolongation)) = smoothing.prolongation()? else {
-            let coarsening = Coarsening::on(&a.graph, parameters, strong, t)?;
-            let numbers = coarsening.numbers(a, inverse, omega)?;
-            return Ok(CoarseLevel { coarsening, numbers, modes });
+        let Aggregates { mut strong, mut t, mut modes, .. } = aggregates;
+        let (mut single_pass, positive) = (None, parameters.positive);
+        let prolongation = match smoothed {
+            None => {
+                let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
+                (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
+                ones(&t.graph)?
+            }
+            Some((inverse, omega)) => {
+                let smoothing = Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive };
+                match smoothing.prolongation()? {
+                    Some((kernels, prolongation)) => {
+                        single_pass = Some(kernels);
+                        prolongation
+                    }
+                    None => smoothing.by_products(None)?,
+                }
+            }
         };
         let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
         let values = products::transposed(&prolongation, &from)?;
-        let restriction = Blocks { graph, shape, values };
+        let restriction = Blocks { graph, shape: [t.shape[1], t.shape[0]], values };
         let (product, coarse) = match galerkin(a, &prolongation, &restriction)? {
             Some(found) => found,
             None => {
@@ -176,14 +199,33 @@ impl CoarseLevel {
             strong,
             t,
             prolongation: prolongation.graph.clone(),
-            single_pass: Some(kernels),
+            single_pass,
             restriction: restriction.graph.clone(),
             from,
             product,
             coarse: coarse.graph.clone(),
-            unsmoothed: false,
+            unsmoothed: smoothed.is_none(),
         };
         Ok(CoarseLevel { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
+    }
+}
+
+/// A matrix of ones.
+fn ones(graph: &Graph) -> Result<Blocks> {
+    let values = constants_of(graph.device(), graph.entries(), 1)?;
+    Ok(Blocks { graph: graph.clone(), shape: [1, 1], values })
+}
+
+impl Smoothing<'_> {
+    /// `P` by general products, on its pattern if that is known.
+    fn by_products(&self, known: Option<&Graph>) -> Result<Blocks> {
+        let Smoothing { a, strong, t, inverse, omega, positive } = *self;
+        let graph = match known {
+            Some(graph) => graph.clone(),
+            None => products::pattern(strong.unwrap_or(&a.graph), &t.graph, Some(&t.graph))?,
+        };
+        let values = products::numbers(&smoothing(a, strong, inverse, omega, positive)?, t, &graph)?;
+        Ok(Blocks { graph, shape: t.shape, values })
     }
 }
 
@@ -206,36 +248,24 @@ fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Prod
 
 impl Coarsening {
     /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` must be
-    /// `None` for larger blocks than 1×1, and if all connections are strong.
-    pub fn on(
+    /// `None` for larger blocks than 1×1, and if all connections are strong. If `unsmoothed`, `P = T`, whose values
+    /// must be ones.
+    pub fn known(
         a: &Graph,
         parameters: CoarseningParameters,
         strong: Option<Graph>,
         t: Blocks,
+        unsmoothed: bool,
     ) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
-        let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?;
-        Coarsening::with(a, parameters, strong, t, prolongation)
-    }
-
-    /// Coarsening by unsmoothed aggregation: `P = T`, whose values remain those of `t`.
-    pub fn unsmoothed(a: &Graph, parameters: CoarseningParameters, t: Blocks) -> Result<Coarsening> {
-        assert!(t.graph.rows() == a.rows(), "a row for each node");
-        let prolongation = t.graph.clone();
-        Ok(Coarsening { unsmoothed: true, ..Coarsening::with(a, parameters, None, t, prolongation)? })
-    }
-
-    fn with(
-        a: &Graph,
-        parameters: CoarseningParameters,
-        strong: Option<Graph>,
-        t: Blocks,
-        prolongation: Graph,
-    ) -> Result<Coarsening> {
+        let prolongation = match unsmoothed {
+            true => t.graph.clone(),
+            false => products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?,
+        };
         let (restriction, from) = products::transposed_pattern(&prolongation)?;
         let product = products::pattern(a, &prolongation, None)?;
         let coarse = products::pattern(&restriction, &product, None)?;
-        let (product, single_pass, unsmoothed) = (Product::Known(product), None, false);
+        let (product, single_pass) = (Product::Known(product), None);
         Ok(Coarsening {
             parameters,
             strong,
@@ -250,7 +280,7 @@ impl Coarsening {
         })
     }
 
-    /// Returns whether the coarsening was made by [`Coarsening::unsmoothed`].
+    /// Returns whether `P = T`.
     pub fn is_unsmoothed(&self) -> bool {
         self.unsmoothed
     }
@@ -259,28 +289,19 @@ impl Coarsening {
     pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
         let [rows, modes] = self.t.shape;
         let (strong, positive) = (self.strong.as_ref(), self.parameters.positive);
-        let values = match self.single_pass {
+        let smoothing = Smoothing { a, strong, t: &self.t, inverse, omega, positive };
+        let prolongation = match self.single_pass {
+            _ if self.unsmoothed => ones(&self.t.graph)?,
             Some(kernels) => {
-                let smoothing = Smoothing { a, strong, t: &self.t, inverse, omega, positive };
-                smoothing.numbers(kernels, &self.prolongation)?
+                let values = smoothing.numbers(kernels, &self.prolongation)?;
+                Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values }
             }
-            None => {
-                let s = smoothing(a, strong, inverse, omega, positive)?;
-                products::numbers(&s, &self.t, &self.prolongation)?
-            }
+            None => smoothing.by_products(Some(&self.prolongation))?,
         };
-        let prolongation = Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values };
         let values = products::transposed(&prolongation, &self.from)?;
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
         let coarse = self.galerkin(a, &prolongation, &restriction)?;
         Ok(Numbers { prolongation, restriction, coarse })
-    }
-
-    /// `Tᵀ A T`, for [`Coarsening::unsmoothed`].
-    pub fn sums(&self, a: &Blocks) -> Result<Blocks> {
-        let ([rows, modes], values) = (self.t.shape, products::transposed(&self.t, &self.from)?);
-        let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
-        self.galerkin(a, &self.t, &restriction)
     }
 
     fn galerkin(&self, a: &Blocks, prolongation: &Blocks, restriction: &Blocks) -> Result<Blocks> {

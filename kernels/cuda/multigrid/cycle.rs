@@ -1,13 +1,5 @@
-//! A V-cycle of multigrid in single precision on a device.
-//!
-//! ```text
-//! cycle(b):                               on the last level, where it is dense: x = A⁻¹ b
-//!     x ← w₁ D⁻¹ b                        in the kernel that computes b
-//!     x ← x + w_i D⁻¹ (b − A x)           i = 2 … k
-//!     t ← b − A x
-//!     x ← x + P cycle(Pᵀ t)
-//!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
-//! ```
+//! A cycle of multigrid in single precision on a device. Its operations and their order are those of
+//! [`crate::multigrid`]; the kernel that computes `b` of a level also makes the first sweep there.
 //!
 //! Cost of a level with `k` sweeps: `2 k + 2` kernel launches, of which `2 k` read `A`, one reads `P` and one
 //! `Pᵀ`. The dense level takes one launch; conversion of `r` and `z` takes three in all.
@@ -29,10 +21,11 @@ use crate::cuda::preconditioners::coarse::{self, DENSE_ROWS};
 use crate::cuda::solve::gate::step;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
+use crate::multigrid::{self, LevelBytes, Levels, Shape};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::{Mutex, OnceLock};
 
-pub use super::level::{Dense, Level, Matrix};
+pub use super::level::{Dense, Hierarchy, Level, Matrix, Transfer};
 use super::level::{MANY, RawUpdate};
 
 /// Number of columns of the kernels for a single column.
@@ -115,25 +108,19 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn new(device: &Device, levels: &[Level], dense: Option<&Dense>, width: usize) -> Result<Vectors> {
+    fn new(device: &Device, hierarchy: &Hierarchy, width: usize) -> Result<Vectors> {
         let workspace = |level: &Level| {
             let zeros = || device.zeros(level.inverse.len() * width);
             Ok(Workspace { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
         };
-        let places = dense.map_or(0, |dense| row_stride(dense.rows)) * width;
+        let places = hierarchy.last.as_ref().map_or(0, |dense| row_stride(dense.rows)) * width;
         Ok(Vectors {
             width,
-            levels: levels.iter().map(workspace).collect::<Result<_>>()?,
+            levels: hierarchy.levels.iter().map(workspace).collect::<Result<_>>()?,
             dense: [device.zeros(places)?, device.zeros(places)?],
             most: device.zeros(width)?,
             size: device.zeros(width)?,
         })
-    }
-
-    /// The result of a level, which is always in the second `x`: of the `2 k − 1` sweeps that read a matrix,
-    /// an odd number, the first reads the first `x`.
-    fn result(&self, at: usize) -> &Array<f32> {
-        self.levels.get(at).map_or(&self.dense[1], |level| &level.x[1])
     }
 }
 
@@ -141,14 +128,10 @@ impl Vectors {
 #[derive(Debug)]
 pub struct Cycle<T: Real> {
     rows: usize,
-    /// The levels, the finest first.
-    pub levels: Vec<Level>,
-    /// The last level, if it is dense.
-    pub dense: Option<Dense>,
+    /// The levels.
+    pub hierarchy: Hierarchy,
     /// Permutation of the finest level's rows, if they are not ordered as the solve's vectors.
     pub permutation: Option<Permutation>,
-    /// Number of visits per cycle to the levels below the finest; each starts from the previous result.
-    pub passes: usize,
     single: Vectors,
     /// Vectors of the latest cycle on several columns, kept for the next one.
     several: Mutex<Option<Vectors>>,
@@ -189,25 +172,31 @@ impl Kernels {
 /// The columns of `r` and of `z`.
 type Columns<'c, 'r, 'z, T> = (&'c [&'r Array<T>], &'c mut [&'z mut Array<T>]);
 
-/// Vectors and kernels of a cycle on at most `N` columns.
-struct Run<'c, const N: usize> {
+/// Levels, vectors and kernels of a cycle on at most `N` columns.
+struct Run<'c, T: Real, const N: usize> {
+    cycle: &'c Cycle<T>,
     vectors: &'c Vectors,
     kernels: &'c Kernels,
     outside: RawOutside<N>,
     device: &'c Device,
+    /// One bit for each level: which of its two `x` has the latest entries.
+    place: u64,
 }
 
 impl<T: Real> Cycle<T> {
-    /// A cycle over these levels, for vectors of `rows` entries.
-    pub fn new(device: &Device, rows: usize, levels: Vec<Level>, dense: Option<Dense>) -> Result<Self> {
+    /// A cycle over these levels, for vectors of `rows` entries in the order that `permutation` permutes.
+    pub fn new(
+        device: &Device,
+        rows: usize,
+        hierarchy: Hierarchy,
+        permutation: Option<Permutation>,
+    ) -> Result<Self> {
         Ok(Cycle {
             rows,
-            single: Vectors::new(device, &levels, dense.as_ref(), 1)?,
+            single: Vectors::new(device, &hierarchy, 1)?,
             several: Mutex::default(),
-            levels,
-            dense,
-            permutation: None,
-            passes: 1,
+            hierarchy,
+            permutation,
             goes_on: device.zeros(1)?,
             kernels: Kernels::new::<T>(device, false)?,
             kernels_many: OnceLock::new(),
@@ -215,10 +204,10 @@ impl<T: Real> Cycle<T> {
         })
     }
 
-    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle, and `scale` the factor on the matrix of the levels.
-    pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
+    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle, and `scale` the factor on the matrices of the levels.
+    pub fn apply(&self, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         let (vectors, kernels) = (&self.single, &self.kernels);
-        self.run::<1>((vectors, kernels), scale, (&[r], &mut [z]), None, false).map(drop)
+        self.run::<1>((vectors, kernels), (&[r], &mut [z]), None, false).map(drop)
     }
 
     /// Like [`Cycle::apply`]; also returns `⟨r, z⟩`. `squared` is `‖r‖²` if `r` is the residual of the solve.
@@ -226,25 +215,18 @@ impl<T: Real> Cycle<T> {
     /// solve ends.
     pub fn apply_dot(
         &self,
-        scale: f64,
         r: &Array<T>,
         z: &mut Array<T>,
         squared: Option<&Scalar<T>>,
     ) -> Result<Scalar<T>> {
         let (vectors, kernels) = (&self.single, &self.kernels);
-        let dots = self.run::<1>((vectors, kernels), scale, (&[r], &mut [z]), squared, true)?;
+        let dots = self.run::<1>((vectors, kernels), (&[r], &mut [z]), squared, true)?;
         Ok(dots.into_iter().next().unwrap_or(Scalar::constant(T::zero())))
     }
 
     /// `z_j ← scale M⁻¹ r_j` for several vectors, bitwise equal to separate applications; returns all `⟨r_j,
     /// z_j⟩` if `dots` is set. Must not be called while an iteration is recorded as a CUDA graph.
-    pub fn apply_many(
-        &self,
-        scale: f64,
-        r: &[&Array<T>],
-        z: &mut [&mut Array<T>],
-        dots: bool,
-    ) -> Result<Vec<Scalar<T>>> {
+    pub fn apply_many(&self, r: &[&Array<T>], z: &mut [&mut Array<T>], dots: bool) -> Result<Vec<Scalar<T>>> {
         let mut scalars = Vec::with_capacity(r.len());
         // chunks of nearly equal size have one width, so that their vectors are allocated once
         let size = r.len().div_ceil(r.len().div_ceil(COLUMNS).max(1)).max(1);
@@ -255,7 +237,7 @@ impl<T: Real> Cycle<T> {
             let width = if device.team_address() == 0 { size.next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
-                match Vectors::new(&device, &self.levels, self.dense.as_ref(), width) {
+                match Vectors::new(&device, &self.hierarchy, width) {
                     Ok(vectors) => *several = Some(vectors),
                     // without memory, apply to one column after the other
                     Err(Error::OutOfMemory { .. }) => {}
@@ -265,18 +247,12 @@ impl<T: Real> Cycle<T> {
             if let (Some(vectors), true) = (&*several, width > 1) {
                 let load = || Kernels::new::<T>(&device, true);
                 let kernels = self.kernels_many.get_or_init(load).as_ref().map_err(Clone::clone)?;
-                scalars.extend(self.run::<COLUMNS>((vectors, kernels), scale, (r, z), None, dots)?);
+                scalars.extend(self.run::<COLUMNS>((vectors, kernels), (r, z), None, dots)?);
                 continue;
             }
             for (r, z) in r.iter().zip(z) {
                 let (vectors, kernels) = (&self.single, &self.kernels);
-                scalars.extend(self.run::<1>(
-                    (vectors, kernels),
-                    scale,
-                    (&[*r], &mut [&mut **z]),
-                    None,
-                    dots,
-                )?);
+                scalars.extend(self.run::<1>((vectors, kernels), (&[*r], &mut [&mut **z]), None, dots)?);
             }
         }
         Ok(scalars)
@@ -284,16 +260,11 @@ impl<T: Real> Cycle<T> {
 
     /// Bytes that a cycle reads, without vectors.
     pub fn bytes(&self) -> usize {
-        let sweep = |level: &Level| level.a.product().bytes() + level.inverse.bytes();
-        let level = |level: &Level| {
-            let transfers = level.transfer.iter().flatten().map(|matrix| matrix.product().bytes());
-            2 * level.weights.len() * sweep(level) + transfers.sum::<usize>()
+        let of_level = |level: &Level| LevelBytes {
+            sweep: level.a.product().bytes() + level.inverse.bytes(),
+            transfer: level.transfer.as_ref().map_or(0, Transfer::bytes),
         };
-        let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
-        let Some((finest, below)) = self.levels.split_first() else { return dense };
-        // each pass over the lower levels but the first begins with one more sweep
-        let (passes, more) = below.first().map_or((1, 0), |next| (self.passes, sweep(next)));
-        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * more
+        self.hierarchy.bytes(of_level, |dense| dense.inverse.bytes())
     }
 
     /// A permutation of the finest level's rows as passed to kernels; the identity if there is none.
@@ -310,7 +281,6 @@ impl<T: Real> Cycle<T> {
     fn run<const N: usize>(
         &self,
         (vectors, kernels): (&Vectors, &Kernels),
-        scale: f64,
         (r, z): Columns<'_, '_, '_, T>,
         squared: Option<&Scalar<T>>,
         dots: bool,
@@ -335,39 +305,14 @@ impl<T: Real> Cycle<T> {
             count: r.len() as u32,
             log_width: vectors.width.trailing_zeros(),
         };
-        let run = Run::<N> { vectors, kernels, outside, device: &device };
+        let mut run = Run::<T, N> { cycle: self, vectors, kernels, outside, device: &device, place: 0 };
         self.narrow(&run, squared)?;
-        if self.passes == 1 || self.levels.len() < 2 {
-            self.down_and_up(&run, 0)?;
-            return self.widen(&run, scale, dots);
-        }
-        self.down(&run, 0)?;
-        for pass in 0..self.passes {
-            if pass > 0 {
-                self.sweep(&run, 1, self.levels[1].weights[0], 1)?;
-            }
-            self.down_and_up(&run, 1)?;
-        }
-        self.up(&run, 0)?;
-        self.widen(&run, scale, dots)
-    }
-
-    /// Runs a cycle from level `first`, after its first sweep, down to the last and back up.
-    fn down_and_up<const N: usize>(&self, run: &Run<'_, N>, first: usize) -> Result<()> {
-        for at in first..self.levels.len() {
-            self.down(run, at)?;
-        }
-        if let Some(dense) = &self.dense {
-            self.multiply(run, dense)?;
-        }
-        for at in (first..self.levels.len()).rev() {
-            self.up(run, at)?;
-        }
-        Ok(())
+        multigrid::cycle(&mut run, 0, true)?;
+        self.widen(&run, dots)
     }
 
     /// Writes `b` of the finest level, and `x` after its first sweep.
-    fn narrow<const N: usize>(&self, run: &Run<'_, N>, squared: Option<&Scalar<T>>) -> Result<()> {
+    fn narrow<const N: usize>(&self, run: &Run<'_, T, N>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n, outside) = (run.device, self.rows as i64, run.outside);
         let (most, size) = (run.vectors.most.address(0), run.vectors.size.address(0));
         let mut config = config_concurrent(device, self.rows, 4);
@@ -393,14 +338,15 @@ impl<T: Real> Cycle<T> {
     }
 
     /// Writes `z` from the result of the finest level, and returns `⟨r, z⟩` of each column if `dots` is set.
-    fn widen<const N: usize>(&self, run: &Run<'_, N>, scale: f64, dots: bool) -> Result<Vec<Scalar<T>>> {
-        let (x, n, outside) = (run.vectors.result(0).address(0), self.rows as i64, run.outside);
+    fn widen<const N: usize>(&self, run: &Run<'_, T, N>, dots: bool) -> Result<Vec<Scalar<T>>> {
+        let (x, n, outside) = (run.solution(0).address(0), self.rows as i64, run.outside);
         let (size, most) = (run.vectors.size.address(0), run.vectors.most.address(0));
         let mut config = config_concurrent(run.device, self.rows, 4);
         config.grid_dim.1 = outside.count;
         let kernel = if dots { &run.kernels.widen_dot } else { &run.kernels.widen };
         let mut launch = run.device.launch(kernel);
         let (active, places) = (self.active(run.device), self.order(Permutation::places));
+        let scale = self.hierarchy.scale;
         launch.arg(&outside).arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&most).arg(&active);
         let count = if dots { outside.count as usize } else { 0 };
         let sums = (0..count).map(|column| Sums::<T, 1>::of_column(run.device, column));
@@ -416,8 +362,8 @@ impl<T: Real> Cycle<T> {
     }
 
     /// The vectors to which a level's right-hand side and first sweep are written.
-    fn entry<const N: usize>(&self, run: &Run<'_, N>, at: usize) -> RawUpdate {
-        let Some(Level { inverse, weights, .. }) = self.levels.get(at) else {
+    fn entry<const N: usize>(&self, run: &Run<'_, T, N>, at: usize) -> RawUpdate {
+        let Some(Level { inverse, weights, .. }) = self.hierarchy.levels.get(at) else {
             return RawUpdate { y: run.vectors.dense[0].address(0), weight: 1.0, ..RawUpdate::default() };
         };
         let Workspace { b, x, .. } = &run.vectors.levels[at];
@@ -431,44 +377,61 @@ impl<T: Real> Cycle<T> {
             ..RawUpdate::default()
         }
     }
+}
 
-    /// `x[1 − of] ← x[of] + weight D⁻¹ (b − A x[of])`
-    fn sweep<const N: usize>(&self, run: &Run<'_, N>, at: usize, weight: f32, of: usize) -> Result<()> {
-        let (Level { a, inverse, .. }, Workspace { b, x, .. }) = (&self.levels[at], &run.vectors.levels[at]);
-        let (from, y) = (x[of].address(0), x[1 - of].address(0));
-        let (b, d) = (b.address(0), inverse.address(0));
-        self.queue(run, a, &x[of], RawUpdate { from, b, d, y, weight, ..RawUpdate::default() })
-    }
-
-    fn queue<const N: usize>(
-        &self,
-        run: &Run<'_, N>,
-        matrix: &Matrix,
-        x: &Array<f32>,
-        update: RawUpdate,
-    ) -> Result<()> {
-        let active = self.active(run.device);
-        matrix.queue(x, run.vectors.width, RawUpdate { active, ..update })
-    }
-
-    fn down<const N: usize>(&self, run: &Run<'_, N>, at: usize) -> Result<()> {
-        let Level { a, weights, transfer, .. } = &self.levels[at];
-        let Workspace { b, x, t } = &run.vectors.levels[at];
-        for (k, &weight) in weights[1..].iter().enumerate() {
-            self.sweep(run, at, weight, k % 2)?;
+impl<T: Real, const N: usize> Run<'_, T, N> {
+    /// The latest `x` of a level.
+    fn solution(&self, level: usize) -> &Array<f32> {
+        match self.vectors.levels.get(level) {
+            Some(workspace) => &workspace.x[(self.place >> level & 1) as usize],
+            None => &self.vectors.dense[1],
         }
-        let Some([_, restriction]) = transfer else { return Ok(()) };
-        let x = &x[(weights.len() - 1) % 2];
-        let (b, y) = (b.address(0), t.address(0));
-        self.queue(run, a, x, RawUpdate { b, y, weight: 1.0, ..RawUpdate::default() })?;
-        self.queue(run, restriction, t, self.entry(run, at + 1))
     }
 
-    fn multiply<const N: usize>(&self, run: &Run<'_, N>, dense: &Dense) -> Result<()> {
+    fn queue(&self, matrix: &Matrix, x: &Array<f32>, update: RawUpdate) -> Result<()> {
+        let active = self.cycle.active(self.device);
+        matrix.queue(x, self.vectors.width, RawUpdate { active, ..update })
+    }
+}
+
+impl<T: Real, const N: usize> Levels for Run<'_, T, N> {
+    type Error = Error;
+
+    fn shape(&self, level: usize) -> Option<Shape> {
+        self.cycle.hierarchy.levels.get(level).map(Level::shape)
+    }
+
+    fn smooth(&mut self, at: usize, k: usize, from_zero: bool) -> Result<()> {
+        if from_zero {
+            // the kernel that computed `b` has made this sweep, see `entry`
+            self.place &= !(1 << at);
+            return Ok(());
+        }
+        let Level { a, inverse, weights, .. } = &self.cycle.hierarchy.levels[at];
+        let (workspace, x) = (&self.vectors.levels[at], self.solution(at));
+        let (from, b, d) = (x.address(0), workspace.b.address(0), inverse.address(0));
+        let y = workspace.x[(!self.place >> at & 1) as usize].address(0);
+        self.queue(a, x, RawUpdate { from, b, d, y, weight: weights[k], ..RawUpdate::default() })?;
+        self.place ^= 1 << at;
+        Ok(())
+    }
+
+    fn restrict(&mut self, at: usize) -> Result<()> {
+        let Level { a, transfer: Some(transfer), .. } = &self.cycle.hierarchy.levels[at] else {
+            return Ok(());
+        };
+        let Workspace { b, t, .. } = &self.vectors.levels[at];
+        let (b, y) = (b.address(0), t.address(0));
+        self.queue(a, self.solution(at), RawUpdate { b, y, weight: 1.0, ..RawUpdate::default() })?;
+        self.queue(&transfer.r, t, self.cycle.entry(self, at + 1))
+    }
+
+    fn solve(&mut self) -> Result<()> {
+        let Some(dense) = &self.cycle.hierarchy.last else { return Ok(()) };
         let (rows, stride) = (dense.rows as u32, row_stride(dense.rows) as u32);
-        let [b, x] = [0, 1].map(|k| run.vectors.dense[k].address(0));
-        let (e, width) = (dense.inverse.address(0), run.vectors.width as u32);
-        let mut launch = run.device.launch(&run.kernels.dense_product);
+        let [b, x] = [0, 1].map(|k| self.vectors.dense[k].address(0));
+        let (e, width) = (dense.inverse.address(0), self.vectors.width as u32);
+        let mut launch = self.device.launch(&self.kernels.dense_product);
         launch.arg(&e).arg(&rows).arg(&stride).arg(&b).arg(&x);
         if width > 1 {
             launch.arg(&width);
@@ -483,18 +446,10 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }
     }
 
-    fn up<const N: usize>(&self, run: &Run<'_, N>, at: usize) -> Result<()> {
-        let (Level { weights, transfer, .. }, Workspace { x, .. }) =
-            (&self.levels[at], &run.vectors.levels[at]);
-        let first = weights.len() - 1;
-        if let Some([prolongation, _]) = transfer {
-            let x = x[first % 2].address(0);
-            let update = RawUpdate { from: x, y: x, weight: 1.0, ..RawUpdate::default() };
-            self.queue(run, prolongation, run.vectors.result(at + 1), update)?;
-        }
-        for (k, &weight) in weights.iter().rev().enumerate() {
-            self.sweep(run, at, weight, (first + k) % 2)?;
-        }
-        Ok(())
+    fn prolong(&mut self, at: usize) -> Result<()> {
+        let Some(transfer) = &self.cycle.hierarchy.levels[at].transfer else { return Ok(()) };
+        let x = self.solution(at).address(0);
+        let update = RawUpdate { from: x, y: x, weight: 1.0, ..RawUpdate::default() };
+        self.queue(&transfer.p, self.solution(at + 1), update)
     }
 }

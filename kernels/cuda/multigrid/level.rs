@@ -1,5 +1,6 @@
 //! Levels of a multigrid hierarchy on a device: their matrices, in the formats of the cycle.
 
+use super::coarsening::Coarsening;
 use super::graph::Blocks;
 use super::numbers;
 use crate::cuda::device::error::Result;
@@ -14,6 +15,7 @@ use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::matrix::product::{Layout, Product};
 use crate::cuda::preconditioners::coarse::DENSE_ROWS;
 use crate::cuda::tuning::SLOTS_IN_FLIGHT;
+use crate::multigrid;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::OnceLock;
 
@@ -211,20 +213,28 @@ impl Matrix {
     }
 }
 
-/// A level with smoothing.
+/// A level that is smoothed.
+pub type Level = multigrid::Level<Matrix, Array<f32>, Transfer>;
+
+/// The levels of a hierarchy on a device.
+pub type Hierarchy = multigrid::Hierarchy<Matrix, Array<f32>, Transfer, Dense>;
+
+/// Transfer to the next level and back.
 #[derive(Debug)]
-pub struct Level {
-    /// The matrix.
-    pub a: Matrix,
-    /// `D⁻¹`
-    pub inverse: Array<f32>,
-    /// Weights of the sweeps, one or more.
-    pub weights: Vec<f32>,
-    /// Ratio of two estimates of the largest eigenvalue of `D⁻¹ A`: after all steps of the eigenvalue
-    /// iteration, and after the few steps that a refresh takes. `None` before the first estimate.
-    pub gain: Option<f64>,
-    /// `P` and `Pᵀ`; `None` on the last level if it is smoothed instead of inverted.
-    pub transfer: Option<[Matrix; 2]>,
+pub struct Transfer {
+    /// Prolongation `P`, times the overcorrection factor.
+    pub p: Matrix,
+    /// Restriction, the transpose of the prolongator.
+    pub r: Matrix,
+    /// Patterns and aggregates, for a refresh.
+    pub coarsening: Coarsening,
+}
+
+impl Transfer {
+    /// Bytes that a cycle reads.
+    pub fn bytes(&self) -> usize {
+        self.p.product().bytes() + self.r.product().bytes()
+    }
 }
 
 /// The last level, inverted: rows are [`row_stride`](crate::cpu::preconditioners::inverse::row_stride) elements apart.

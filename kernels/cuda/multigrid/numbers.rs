@@ -11,6 +11,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::device_csr::{DeviceCsr, RowStarts};
 use crate::cuda::preconditioners::coarse;
+use crate::cuda::team::post::Collect;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -44,6 +45,16 @@ pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
     let (from, to, number, block) = (starts.address(0), offsets.address(0), count as u32, size as u32);
     queue!(device, T, "node_offsets", config(count + 1), from, number, block, to);
     Ok(Graph::new(offsets, device.uninitialized(entries / (size * size))?, count))
+}
+
+/// The entries at some positions.
+pub fn entries_at<T: Real>(a: &DeviceCsr<T>, at: &[usize]) -> Result<Vec<T>> {
+    let places: Vec<u32> = at.iter().map(|&at| at as u32).collect();
+    let mut entries = a.device().pinned::<T>(places.len())?;
+    let mut collect = Collect::new(a.device(), a.nnz(), &places)?;
+    collect.queue(&a.values, &mut entries)?;
+    collect.wait()?;
+    Ok(entries.as_ref().to_vec())
 }
 
 /// Calls `made` with the matrix in blocks of `size` rows, in double precision. `graph` is the result of

@@ -1,5 +1,8 @@
 //! Algebraic multigrid over MPI ranks.
 //!
+//! The setup is that of `hierarchy.rs` in `src/preconditioners/amg`, with the [`Memory`](memory::OnRanks) of ranks, and
+//! the cycle that of [`krysp_kernels::multigrid`], over [`LocalLevels`]: the memory of one rank's part.
+//!
 //! Aggregates do not cross rank boundaries. Everything else is as in one process: prolongators are smoothed
 //! across ranks, and coarse matrices are those of the whole system. A level that is small enough to be
 //! inverted, or that has few rows per rank, is replicated on all ranks, which compute the remaining levels
@@ -9,27 +12,35 @@
 //! level's matrix, overlapped with the product of the diagonal block, one message for the product with `P`,
 //! and one for that with `Pᵀ`. The right-hand side of the replicated levels takes one gather.
 
+mod local;
+mod memory;
 #[cfg(feature = "cuda")]
 mod on_cuda;
 mod setup;
 
 use super::halo::{Back, HaloExchange, Routes};
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
 use super::vector::{RankSpace, RankVector};
 use crate::error::Result;
-use crate::host::HostVector;
+use crate::formats::matrix_source::other_space;
+use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
-use crate::preconditioners::amg::cycle::scaled;
+use crate::preconditioners::amg::aggregates::NONE;
+use crate::preconditioners::amg::hierarchy;
 use crate::preconditioners::amg::modes::NearNullSpace;
-use crate::preconditioners::amg::spectrum::{largest, noise, weights};
+use crate::preconditioners::amg::report::{LevelReport, write_table};
 use crate::preconditioners::amg::stored::Stored;
-use crate::preconditioners::amg::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
-use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{Diagonal, Element, LinearOperator, Space, Vector, check_spaces};
-use setup::Rows;
+use crate::preconditioners::amg::{Amg, AmgOptions, power_below};
+use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
+use krysp_solvers::{Element, LinearOperator, Space, Vector, check_spaces};
+use local::{LocalLevels, Single};
+use memory::OnRanks;
+use setup::{NodePattern, RankAggregates, Rows};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// A level with at most this many rows per rank, on average, is replicated on all ranks.
 const FEW: u64 = 8;
@@ -38,7 +49,7 @@ const FEW: u64 = 8;
 /// the range of single precision is 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
-/// [`Amg`] over MPI ranks: one hierarchy for the whole system. `Display` prints the sizes of its levels.
+/// [`Amg`] over MPI ranks: one hierarchy for the whole system. `Display` prints a table of the levels.
 /// `m.to(&gpu)` copies the levels to the GPUs of the ranks.
 ///
 /// ```no_run
@@ -50,42 +61,48 @@ const REACH: f64 = 1e12;
 ///     Ok(Cg::new(a).preconditioner(m).rtol(1e-8).solve(b)?.x)
 /// }
 /// ```
-#[derive(Debug)]
-pub struct RankAmg<T: Real> {
-    space: RankSpace<T>,
-    modes: Vec<Vec<T>>,
+pub struct RankAmg<T: Real, L: LocalLevels<T> = Host> {
+    space: RankSpace<T, L>,
     options: AmgOptions,
-    hierarchy: Mutex<Hierarchy>,
-    report: String,
-}
-
-/// The levels and the workspace of a cycle.
-#[derive(Debug)]
-struct Hierarchy {
-    /// A power of two that scales the largest diagonal entry to about one.
-    scale: f64,
-    /// The power of two by which the last right-hand side was divided.
-    size: f64,
-    levels: Vec<Level>,
-    last: Last,
+    /// The nodes of the matrix.
+    nodes: Arc<NodePattern>,
+    cycle: Mutex<Cycle<T, L>>,
+    reports: Vec<LevelReport>,
 }
 
 /// A level that is distributed over the ranks.
-#[derive(Debug)]
-struct Level {
-    a: RankMatrix<f32>,
-    /// `D⁻¹`
-    inverse: HostVector<f32>,
-    weights: Vec<f32>,
-    /// `None` on the last distributed level if no level follows.
-    transfer: Option<Transfer>,
-    b: RankVector<f32>,
-    x: RankVector<f32>,
-    t: RankVector<f32>,
+type Level<T, L> = multigrid::Level<RankMatrix<f32, L>, Single<L>, <L as LocalLevels<T>>::Transfer>;
+
+/// The levels.
+type Hierarchy<T, L> =
+    multigrid::Hierarchy<RankMatrix<f32, L>, Single<L>, <L as LocalLevels<T>>::Transfer, Last>;
+
+/// The levels and the workspace of a cycle.
+struct Cycle<T: Real, L: LocalLevels<T>> {
+    hierarchy: Hierarchy<T, L>,
+    vectors: Vec<Workspace<L>>,
+    /// Right-hand side and solution of the replicated levels.
+    ends: [Single<L>; 2],
+    /// The power of two by which the last right-hand side was divided.
+    size: f64,
+    /// Magnitude of this rank's part of the right-hand side, before the division by `size`.
+    own: f64,
+    /// Maximum of `own` over all ranks, once the messages of the cycle have brought it.
+    largest: Option<f64>,
+    ranks: Ranks,
+}
+
+/// The vectors of a level.
+struct Workspace<L: Local<f32>> {
+    b: Single<L>,
+    x: RankVector<f32, L>,
+    t: RankVector<f32, L>,
+    /// Workspace of a sweep.
+    change: Single<L>,
 }
 
 /// Transfer to the next level and back: the rows of `P` and the columns of `Pᵀ` of this rank.
-struct Transfer {
+pub struct Transfer {
     p: Stored,
     r: Stored,
     halo: HaloExchange<f32>,
@@ -95,24 +112,42 @@ struct Transfer {
     routes: Routes,
     /// A vector of the next level: own entries, then ghosts.
     coarse: HostVector<f32>,
+    /// The aggregates, and whether the prolongator is unsmoothed.
+    made_of: (Arc<RankAggregates>, bool),
 }
 
-impl fmt::Debug for Transfer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "P in {}, its transpose in {}", self.p.name(), self.r.name())
+impl Transfer {
+    /// Prepares the exchange of the next level's `width` entries, own and ghosts. Collective: all ranks call
+    /// this.
+    fn new(
+        p: Stored,
+        r: Stored,
+        routes: Routes,
+        width: usize,
+        made_of: (Arc<RankAggregates>, bool),
+    ) -> Result<Transfer> {
+        let (halo, back) = (routes.halo()?, routes.back()?);
+        Ok(Transfer { p, r, halo, back, routes, coarse: HostSpace::new(width).zeros()?, made_of })
+    }
+
+    fn bytes(&self) -> usize {
+        self.p.bytes() + self.r.bytes()
+    }
+
+    /// Rows per node.
+    fn size(&self) -> usize {
+        self.made_of.0.shape[0]
     }
 }
 
 /// The levels that are replicated on all ranks.
 #[derive(Clone, Debug)]
-struct Last {
-    ranks: Ranks,
-    /// `None` where the last distributed level is only smoothed.
-    amg: Option<Arc<Amg<f64>>>,
-    /// The first row of each rank, then the total number of rows; all zero if `amg` is `None`.
+pub(super) struct Last {
+    amg: Arc<Amg<f64>>,
+    /// The near-null space of the replicated matrix's own rows, for a refresh.
+    modes: NearNullSpace,
+    /// The first row of each rank, then the total number of rows.
     bounds: Vec<usize>,
-    b: Vec<f32>,
-    x: Vec<f32>,
 }
 
 impl<T: Real> RankAmg<T> {
@@ -135,263 +170,236 @@ impl<T: Real> RankAmg<T> {
         modes: &[V],
         options: AmgOptions,
     ) -> Result<RankAmg<T>> {
-        let space = matrix.domain();
+        let (started, space, ranks) = (Instant::now(), matrix.domain(), matrix.ranks());
         let check = || {
             options.check()?;
             modes.iter().try_for_each(|mode| space.vector(mode.as_ref()).map(|_| ()))?;
             Ok(())
         };
-        matrix.ranks().all(check())?;
-        let modes: Vec<Vec<T>> = modes.iter().map(|mode| mode.as_ref().to_vec()).collect();
-        let (hierarchy, report) = Hierarchy::new(matrix, &modes, options)?;
-        let hierarchy = Mutex::new(hierarchy);
-        Ok(RankAmg { space: space.clone(), modes, options, hierarchy, report })
-    }
-
-    /// Rebuilds all levels for new values of the matrix. Collective: all ranks call this.
-    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
-        *self = RankAmg::with(matrix, &self.modes, self.options)?;
-        Ok(())
-    }
-}
-
-impl Hierarchy {
-    fn new<T: Real>(
-        matrix: &RankMatrix<T>,
-        modes: &[Vec<T>],
-        options: AmgOptions,
-    ) -> Result<(Hierarchy, String)> {
-        let mut rows = Rows::of(matrix)?;
-        let ranks = rows.ranks.clone();
-        let own = matrix.domain().local_len();
-        let mut modes = match modes.len() {
-            0 => NearNullSpace::constants(own, rows.size),
+        ranks.all(check())?;
+        let (rows, own) = (Rows::of(matrix)?, space.local_len());
+        let (near, unsmoothed, nodes) = match modes.len() {
+            0 => (NearNullSpace::constants(own, rows.size), rows.is_worthwhile(&options)?, None),
             count => {
-                let entry = |at: usize| Element::to_f64(modes[at % count][at / count]);
-                NearNullSpace { count, values: (0..own * count).map(entry).collect() }
+                let entry = |at: usize| Element::to_f64(modes[at % count].as_ref()[at / count]);
+                let values = (0..own * count).map(entry).collect();
+                (NearNullSpace { count, values }, false, rows.equal_rows(count)?)
             }
         };
-        let (mut levels, mut report, mut scale) = (vec![], String::new(), 1.0);
-        let last = loop {
-            report += &format!("{}{} rows", if levels.is_empty() { "" } else { ", " }, rows.all());
-            let inverse = ranks.all(strength::inverse_diagonal(rows.blocks()))?;
-            if levels.is_empty() {
-                scale = strength::scale_of(strength::least_of(
-                    &ranks.gather(vec![strength::least_of(&inverse)])?,
-                ));
-            }
-            if rows.all() <= (options.max_coarse_size as u64).max(FEW * ranks.size() as u64) {
-                let (csr, modes) = rows.everywhere(&modes)?;
-                let amg = ranks.all(Amg::of_nodes(&csr, rows.size, (modes, None), false, options))?;
-                report += " on each rank";
-                break Last::new(&ranks, Some(amg), &rows);
-            }
-            let mut level = Level::new(&rows, &inverse, scale)?;
-            let omega = level.set_weights(options.sweeps)?;
-            let coarser = match levels.len() < LEVELS {
-                true => rows.coarser(&inverse, omega, &modes, options.strength)?,
-                false => None,
-            };
-            let Some((transfer, coarse, coarse_modes)) = coarser else {
-                levels.push(level);
-                break Last::new(&ranks, None, &rows);
-            };
-            level.transfer = Some(transfer);
-            levels.push(level);
-            (rows, modes) = (coarse, coarse_modes);
+        let (pattern, mut memory) = (rows.nodes(), OnRanks { ranks: ranks.clone(), options, nodes });
+        let (hierarchy, reports) = hierarchy::build(&mut memory, rows, near, unsmoothed, started)?;
+        RankAmg::of((space.clone(), Arc::new(pattern)), options, hierarchy, reports)
+    }
+
+    /// Recomputes the values of all levels for new values of the matrix; keeps aggregates, modes, and patterns.
+    /// Collective: all ranks call this.
+    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
+        let (ranks, rows) = (matrix.ranks().clone(), Rows::of(matrix)?);
+        let same_space = if *matrix.domain() == self.space { Ok(()) } else { Err(other_space()) };
+        ranks.all(same_space.and_then(|()| self.nodes.check(&rows.nodes())))?;
+        let memory = OnRanks { ranks, options: self.options, nodes: None };
+        let cycle = self.cycle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        hierarchy::refresh(&memory, &mut cycle.hierarchy, rows)
+    }
+
+    /// The aggregate of each own node of each level, `None` for nodes that are only smoothed.
+    #[doc(hidden)]
+    pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
+        let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let levels = cycle.hierarchy.levels.iter();
+        let of_level = |level: &Level<T, Host>| {
+            let RankAggregates { of_node, .. } = &*level.transfer.as_ref()?.made_of.0;
+            let own = &of_node[..level.inverse.as_slice().len() / level.transfer.as_ref()?.size()];
+            Some(own.iter().map(|&aggregate| (aggregate != NONE).then_some(aggregate)).collect())
         };
-        Ok((Hierarchy { scale, size: 1.0, levels, last }, report))
+        levels.filter_map(of_level).collect()
     }
 }
 
-impl Level {
-    fn new(rows: &Rows, inverse: &[f64], scale: f64) -> Result<Level> {
-        let a = rows.narrow(scale)?;
-        let space = a.domain().clone();
-        let of = |&inverse: &f64| if inverse == 0.0 { 1.0 } else { (inverse / scale) as f32 };
-        let inverse = HostVector::from_slice(&inverse.iter().map(of).collect::<Vec<_>>());
-        let [b, x, t] = [space.zeros()?, space.zeros()?, space.zeros()?];
-        Ok(Level { a, inverse, weights: vec![], transfer: None, b, x, t })
+impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
+    /// Allocates the workspace of a cycle. Collective: all ranks call this.
+    fn of(
+        (space, nodes): (RankSpace<T, L>, Arc<NodePattern>),
+        options: AmgOptions,
+        hierarchy: Hierarchy<T, L>,
+        reports: Vec<LevelReport>,
+    ) -> Result<RankAmg<T, L>> {
+        let ranks = space.ranks().clone();
+        let made = || {
+            let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;
+            let last = hierarchy.last.as_ref().map_or(0, |last| last.own(&ranks).len());
+            let of_last = L::single(&space, last);
+            Ok((vectors, [of_last.zeros()?, of_last.zeros()?]))
+        };
+        let (vectors, ends) = ranks.all(made())?;
+        let (own, largest, size) = (0.0, None, 1.0);
+        let cycle = Mutex::new(Cycle { hierarchy, vectors, ends, size, own, largest, ranks });
+        Ok(RankAmg { space, options, nodes, cycle, reports })
     }
+}
 
-    /// Chooses the weights of the smoother; returns the `ω` of the prolongator.
-    fn set_weights(&mut self, sweeps: usize) -> Result<f64> {
-        let space = self.a.domain();
-        let own = space.rows();
-        let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
-        let diagonal = Diagonal::new(space.vector(self.inverse.as_slice())?);
-        let largest = largest(&self.a, &diagonal, noise, &mut None)?;
-        self.weights = weights(largest, sweeps);
-        Ok(4.0 / 3.0 / largest)
-    }
-
-    /// `t ← A x`
-    fn product(&mut self) -> krysp_solvers::Result<()> {
-        self.a.apply(&self.x, &mut self.t)
-    }
-
-    /// `x ← x + w D⁻¹ (b − A x)`
-    fn sweep(&mut self, weight: f32) -> krysp_solvers::Result<()> {
-        self.product()?;
-        let (b, t, x) = (self.b.own().as_slice(), self.t.own().as_slice(), self.x.own_mut().as_mut_slice());
-        relax(weight, self.inverse.as_slice(), b, t, x);
-        Ok(())
+impl<L: Local<f32>> Workspace<L> {
+    fn of<X>(level: &multigrid::Level<RankMatrix<f32, L>, Single<L>, X>) -> Result<Workspace<L>> {
+        let space = level.a.domain();
+        let [b, change] = [space.own().zeros()?, space.own().zeros()?];
+        Ok(Workspace { b, x: space.zeros()?, t: space.zeros()?, change })
     }
 }
 
 impl Last {
-    fn new(ranks: &Ranks, amg: Option<Amg<f64>>, rows: &Rows) -> Last {
-        let amg = amg.map(Arc::new);
-        let all = amg.as_ref().map_or(0, |amg| amg.domain().len());
-        let row = |&bound: &u64| if all == 0 { 0 } else { bound as usize * rows.size };
-        let bounds: Vec<usize> = rows.bounds.iter().map(row).collect();
-        let own = bounds[ranks.rank() + 1] - bounds[ranks.rank()];
-        Last { ranks: ranks.clone(), amg, bounds, b: vec![0.0; own], x: vec![0.0; own] }
+    fn new(amg: Amg<f64>, rows: &Rows, modes: NearNullSpace) -> Last {
+        let bounds = rows.bounds.iter().map(|&bound| bound as usize * rows.size).collect();
+        Last { amg: Arc::new(amg), modes, bounds }
     }
 
-    /// Solves with the replicated levels. Only the distributed levels are scaled by `scale`, so the solution
-    /// is divided by it. Returns the maximum of `own` over all ranks, which is sent in the same message.
-    fn solve(&mut self, scale: f64, own: f64) -> Result<f64> {
-        let Last { ranks, amg, bounds, b, x } = self;
-        let lengths = || bounds.windows(2).map(|pair| pair[1] - pair[0]);
-        let most = lengths().max().unwrap_or(0);
-        let mut message = vec![0.0f32; most + 1];
-        message[..b.len()].copy_from_slice(b);
-        // the base-2 logarithm of any `f64` fits into single precision
-        message[most] = own.log2() as f32;
-        let parts = ranks.gather(message)?;
-        let parts = parts.chunks_exact(most + 1);
-        if let Some(amg) = amg {
-            let whole = parts.clone().zip(lengths()).flat_map(|(part, length)| &part[..length]);
-            let whole: Vec<f64> = whole.map(|&b| f64::from(b)).collect();
-            let mut solved = amg.domain().zeros()?;
-            amg.apply(&HostVector::from_slice(&whole), &mut solved)?;
-            let own = &solved.as_slice()[bounds[ranks.rank()]..bounds[ranks.rank() + 1]];
-            x.iter_mut().zip(own).for_each(|(x, &own)| *x = (own / scale) as f32);
-        }
-        Ok(parts.map(|part| f64::from(part[most])).fold(f64::NEG_INFINITY, f64::max).exp2())
+    /// The rows of this rank.
+    fn own(&self, ranks: &Ranks) -> std::ops::Range<usize> {
+        self.bounds[ranks.rank()]..self.bounds[ranks.rank() + 1]
     }
 }
 
-impl Hierarchy {
-    /// Applies one V-cycle to the right-hand side. `own` is the largest magnitude of its part on this rank,
-    /// before the division by `size`; returns the maximum of `own` over all ranks.
-    fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
-        let Hierarchy { scale, levels, last, .. } = self;
-        for at in 0..levels.len() {
-            let (level, below) = levels[at..].split_at_mut(1);
-            let level = &mut level[0];
-            let (inverse, b) = (level.inverse.as_slice(), level.b.own().as_slice());
-            scaled::<1>(level.weights[0], inverse, b, level.x.own_mut().as_mut_slice());
-            for sweep in 1..level.weights.len() {
-                level.sweep(level.weights[sweep])?;
-            }
-            if level.transfer.is_some() {
-                level.product()?;
-            }
-            let Level { transfer: Some(Transfer { r, back, coarse, .. }), b, t, .. } = level else { break };
-            t.own_mut().axpby(&1.0, b.own(), &-1.0);
-            r.apply(t.own(), coarse)?;
-            let to = match below.first_mut() {
-                Some(below) => below.b.own_mut().as_mut_slice(),
-                None => &mut last.b,
-            };
-            let (own, ghosts) = coarse.as_slice().split_at(to.len());
-            to.copy_from_slice(own);
-            back.add(ghosts, to)?;
-        }
-        let largest = last.solve(*scale, own)?;
-        for at in (0..levels.len()).rev() {
-            let (level, below) = levels[at..].split_at_mut(1);
-            let level = &mut level[0];
-            if let Level { transfer: Some(Transfer { p, halo, coarse, .. }), x, t, .. } = level {
-                let from = match below.first() {
-                    Some(below) => below.x.own().as_slice(),
-                    None => &last.x,
-                };
-                halo.start(from)?;
-                let (own, ghosts) = coarse.as_mut_slice().split_at_mut(from.len());
-                own.copy_from_slice(from);
-                ghosts.copy_from_slice(halo.receive()?);
-                p.apply(coarse, t.own_mut())?;
-                x.own_mut().axpy(&1.0, t.own());
-            }
-            for sweep in (0..level.weights.len()).rev() {
-                level.sweep(level.weights[sweep])?;
-            }
-        }
-        Ok(largest)
+/// Solves with the replicated levels of `last`. Only the distributed levels are scaled by `scale`, so the solution is
+/// divided by it. Returns the maximum of `own` over all ranks, which is sent in the same message.
+fn solve(ranks: &Ranks, last: Option<&Last>, scale: f64, own: f64, b: &mut [f32]) -> Result<f64> {
+    let bounds = last.map_or(&[][..], |last| &last.bounds);
+    let lengths = || (0..ranks.size()).map(|rank| bounds.get(rank + 1).map_or(0, |end| end - bounds[rank]));
+    let most = lengths().max().unwrap_or(0);
+    let mut message = vec![0.0f32; most + 1];
+    message[..b.len()].copy_from_slice(b);
+    // the base-2 logarithm of any `f64` fits into single precision
+    message[most] = own.log2() as f32;
+    let parts = ranks.gather(message)?;
+    let parts = parts.chunks_exact(most + 1);
+    if let Some(last) = last {
+        let whole = parts.clone().zip(lengths()).flat_map(|(part, length)| &part[..length]);
+        let whole: Vec<f64> = whole.map(|&b| f64::from(b)).collect();
+        let mut solved = last.amg.domain().zeros()?;
+        last.amg.apply(&HostVector::from_slice(&whole), &mut solved)?;
+        let own = &solved.as_slice()[last.own(ranks)];
+        b.iter_mut().zip(own).for_each(|(x, &own)| *x = (own / scale) as f32);
     }
-
-    /// The right-hand side and the solution of the finest level.
-    fn ends(&mut self) -> [&mut [f32]; 2] {
-        match self.levels.first_mut() {
-            Some(Level { b, x, .. }) => [b.own_mut().as_mut_slice(), x.own_mut().as_mut_slice()],
-            None => [&mut self.last.b, &mut self.last.x],
-        }
-    }
+    Ok(parts.map(|part| f64::from(part[most])).fold(f64::NEG_INFINITY, f64::max).exp2())
 }
 
-impl<T: Real> LinearOperator for RankAmg<T> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: LocalLevels<T>> Levels for Cycle<T, L> {
+    type Error = krysp_solvers::Error;
 
-    fn domain(&self) -> &RankSpace<T> {
-        &self.space
+    fn shape(&self, level: usize) -> Option<Shape> {
+        self.hierarchy.levels.get(level).map(Level::<T, L>::shape)
     }
 
-    fn apply(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        let hierarchy = &mut *self.hierarchy.lock().unwrap_or_else(PoisonError::into_inner);
-        let wide = r.own().as_slice();
-        let own = largest_of(wide);
-        loop {
-            let down = 1.0 / hierarchy.size;
-            let [b, _] = hierarchy.ends();
-            over_rows(wide.len(), 2, b, &|rows, b: &mut [f32]| {
-                b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
-            });
-            // the cycle reports the largest magnitude of `r` over all ranks; if `size` is too far from it, the
-            // cycle is repeated with a new `size`
-            let largest = hierarchy.cycle(own)?;
-            let apart = largest / hierarchy.size;
-            if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {
-                break;
-            }
-            hierarchy.size = power_below(largest);
+    fn smooth(&mut self, at: usize, k: usize, from_zero: bool) -> krysp_solvers::Result<()> {
+        let Level::<T, L> { a, inverse, weights, .. } = &self.hierarchy.levels[at];
+        let Workspace { b, x, t, change } = &mut self.vectors[at];
+        if from_zero {
+            L::first_sweep(weights[k], inverse, b, [x.own_mut(), change]);
+        } else {
+            a.apply(x, t)?;
+            L::relax(weights[k], inverse, b, [t.own_mut(), x.own_mut(), change]);
         }
-        let up = hierarchy.scale * hierarchy.size;
-        let [_, x] = hierarchy.ends();
-        let narrow = &*x;
-        over_rows(wide.len(), 2, z.own_mut().as_mut_slice(), &|rows, z: &mut [T]| {
-            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
-        });
         Ok(())
     }
 
-    fn bytes(&self) -> usize {
-        let hierarchy = self.hierarchy.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = |level: &Level| {
-            let transfers = level.transfer.as_ref().map_or(0, |both| both.p.bytes() + both.r.bytes());
-            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
-        };
-        let last = hierarchy.last.amg.as_ref().map_or(0, |amg| amg.bytes());
-        hierarchy.levels.iter().map(level).sum::<usize>() + last
+    fn restrict(&mut self, at: usize) -> krysp_solvers::Result<()> {
+        let Level::<T, L> { a, transfer, .. } = &mut self.hierarchy.levels[at];
+        let (vectors, below) = self.vectors.split_at_mut(at + 1);
+        let Workspace { b, x, t, .. } = &mut vectors[at];
+        a.apply(x, t)?;
+        t.own_mut().axpby(&1.0.into(), b, &(-1.0).into());
+        let to = below.first_mut().map_or(&mut self.ends[0], |below| &mut below.b);
+        transfer.as_mut().map_or(Ok(()), |transfer| L::restrict(transfer, t.own(), to))
     }
-}
 
-/// Prints the number of rows of each level, over all ranks.
-impl<T: Real> fmt::Display for RankAmg<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.report)
+    fn solve(&mut self) -> krysp_solvers::Result<()> {
+        let Cycle { hierarchy, ends: [b, x], ranks, own, largest, .. } = self;
+        let space = b.space().clone();
+        let mut entries = vec![0.0; space.local_len()];
+        space.store(b, &mut entries)?;
+        *largest = Some(solve(ranks, hierarchy.last.as_ref(), hierarchy.scale, *own, &mut entries)?);
+        space.load(&entries, x)
     }
-}
 
-/// `x ← x + w D⁻¹ (b − t)`
-fn relax(weight: f32, inverse: &[f32], b: &[f32], t: &[f32], x: &mut [f32]) {
-    over_rows(b.len(), 5, x, &|rows, x: &mut [f32]| {
-        let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
-        for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
-            *x += weight * d * (b - t);
+    fn prolong(&mut self, at: usize) -> krysp_solvers::Result<()> {
+        let (vectors, below) = self.vectors.split_at_mut(at + 1);
+        let Workspace { x, t, .. } = &mut vectors[at];
+        let from = below.first().map_or(&self.ends[1], |below| below.x.own());
+        if let Some(transfer) = &mut self.hierarchy.levels[at].transfer {
+            L::prolong(transfer, from, t.own_mut())?;
+            x.own_mut().axpy(&1.0.into(), t.own());
         }
-    });
+        Ok(())
+    }
+}
+
+impl<T: Real, L: LocalLevels<T>> Cycle<T, L> {
+    /// The right-hand side and the solution of the finest level.
+    fn ends(&mut self) -> [&mut Single<L>; 2] {
+        match self.vectors.first_mut() {
+            Some(Workspace { b, x, .. }) => [b, x.own_mut()],
+            None => self.ends.each_mut(),
+        }
+    }
+
+    /// Applies a cycle to `b`; returns the maximum of `own` over all ranks.
+    fn run(&mut self, own: f64) -> krysp_solvers::Result<f64> {
+        (self.own, self.largest) = (own, None);
+        multigrid::cycle(self, 0, true)?;
+        match self.largest {
+            Some(largest) => Ok(largest),
+            // there are no replicated levels
+            None => Ok(solve(&self.ranks, None, 1.0, own, &mut [])?),
+        }
+    }
+}
+
+impl<T: Real, L: LocalLevels<T>> LinearOperator for RankAmg<T, L> {
+    type Vector = RankVector<T, L>;
+
+    fn domain(&self) -> &RankSpace<T, L> {
+        &self.space
+    }
+
+    fn apply(&self, r: &RankVector<T, L>, z: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let cycle = &mut *self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = L::magnitude(r.own())?;
+        loop {
+            let down = 1.0 / cycle.size;
+            let [b, _] = cycle.ends();
+            L::narrow(r.own(), down, b)?;
+            // the cycle reports the largest magnitude of `r` over all ranks; if `size` is too far from it, the
+            // cycle is repeated with a new `size`
+            let largest = cycle.run(own)?;
+            let apart = largest / cycle.size;
+            if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {
+                break;
+            }
+            cycle.size = power_below(largest);
+        }
+        let up = cycle.hierarchy.scale * cycle.size;
+        let [_, x] = cycle.ends();
+        L::widen(x, up, z.own_mut())
+    }
+
+    fn bytes(&self) -> usize {
+        let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_level = |level: &Level<T, L>| LevelBytes {
+            sweep: level.a.bytes() + size_of::<f32>() * level.a.domain().local_len(),
+            transfer: level.transfer.as_ref().map_or(0, L::bytes),
+        };
+        cycle.hierarchy.bytes(of_level, |last| last.amg.bytes())
+    }
+}
+
+/// Prints one line per level, with sizes over all ranks.
+impl<T: Real, L: LocalLevels<T>> fmt::Display for RankAmg<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_table(&self.reports, f)
+    }
+}
+
+impl<T: Real, L: LocalLevels<T>> fmt::Debug for RankAmg<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RankAmg").field("space", &self.space).finish_non_exhaustive()
+    }
 }

@@ -10,22 +10,27 @@
 
 use super::Transfer;
 use crate::error::Result;
-use crate::formats::pattern::Pattern;
+use crate::formats::matrix_source::other_space;
+use crate::formats::pattern::{Pattern, check_pattern};
 use crate::formats::{Csr, Format, MatrixSource, Source, node_pattern, node_rows};
 use crate::host::HostSpace;
 use crate::mpi::halo::Routes;
+use crate::mpi::local::Local;
 use crate::mpi::matrix::RankMatrix;
 use crate::mpi::ranks::Ranks;
 use crate::numbers::Real;
+use crate::preconditioners::amg::AmgOptions;
 use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
 use crate::preconditioners::amg::blocks::{
     Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern,
 };
 use crate::preconditioners::amg::coarsening::Smoother;
 use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::nodes::Nodes;
 use crate::preconditioners::amg::product::{self, Pieces};
 use crate::preconditioners::amg::stored::{Stored, expanded, gathered, rounded};
 use crate::preconditioners::amg::strength::Strength;
+use crate::preconditioners::amg::unsmoothed::{OVER, Unsmoothed, is_worthwhile};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;
@@ -49,12 +54,43 @@ pub(super) struct Rows {
     values: Buffer<f64>,
 }
 
-/// Transfer to the next level, that level's matrix, and its modes.
-pub(super) type Coarser = (Transfer, Rows, NearNullSpace);
+/// The nodes that own rows read, and their pattern.
+pub(super) struct NodePattern {
+    pattern: Arc<Pattern>,
+    size: usize,
+    ghosts: Vec<u64>,
+}
+
+impl NodePattern {
+    /// Returns an error if another matrix has other nodes or another pattern.
+    pub(super) fn check(&self, other: &NodePattern) -> Result<()> {
+        check_pattern(&self.pattern, &other.pattern)?;
+        match self.size == other.size && self.ghosts == other.ghosts {
+            true => Ok(()),
+            false => Err(other_space()),
+        }
+    }
+}
+
+/// The aggregates of own nodes and of ghosts, and the tentative prolongator on them.
+pub(super) struct RankAggregates {
+    strong: Option<Pattern>,
+    /// The column of each node's aggregate, or [`NONE`]: own nodes, then ghosts.
+    pub(super) of_node: Vec<u32>,
+    tentative: Vec<f64>,
+    /// Rows per node, and number of modes.
+    pub(super) shape: [usize; 2],
+    /// The first aggregate of each rank, then the total number of aggregates.
+    bounds: Vec<u64>,
+    /// The aggregates of own nodes, then those of ghosts.
+    pub(super) near: Columns,
+    /// The near-null space of the next level.
+    pub(super) below: NearNullSpace,
+}
 
 impl Rows {
     /// Reads the rows of a matrix. Collective: all ranks call this.
-    pub(super) fn of<T: Real>(matrix: &RankMatrix<T>) -> Result<Rows> {
+    pub(super) fn of<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>) -> Result<Rows> {
         let (ranks, space) = (matrix.ranks().clone(), matrix.domain());
         let whole = matrix.whole();
         let csr = ranks.all(whole)?;
@@ -89,6 +125,27 @@ impl Rows {
         let bounds: Vec<u64> = space.bounds().iter().map(|bound| bound / size as u64).collect();
         let routes = Routes::new(&ranks, &bounds, &ghosts)?;
         Ok(Rows { ranks, bounds, ghosts, routes, pattern, size, values })
+    }
+
+    /// Returns whether the finest level of a matrix without given modes uses unsmoothed aggregation. Collective:
+    /// all ranks call this.
+    pub(super) fn is_worthwhile(&self, options: &AmgOptions) -> Result<bool> {
+        let values = |at: &[usize]| Ok(at.iter().map(|&at| self.values[at]).collect());
+        let own = self.ranks.all(is_worthwhile(options, self.size, &self.pattern, values))?;
+        Ok(self.ranks.gather(vec![u8::from(own)])?.iter().all(|&own| own == 1))
+    }
+
+    /// The nodes and their pattern.
+    pub(super) fn nodes(&self) -> NodePattern {
+        NodePattern { pattern: self.pattern.clone(), size: self.size, ghosts: self.ghosts.clone() }
+    }
+
+    /// Groups equal rows into nodes of at most `most` unknowns, unless some rank has none. Collective: all ranks
+    /// call this.
+    pub(super) fn equal_rows(&self, most: usize) -> Result<Option<Nodes>> {
+        let nodes = if self.size == 1 { Nodes::of_equal_rows(&self.pattern, most) } else { None };
+        let there = self.ranks.gather(vec![u8::from(nodes.is_some() || self.pattern.rows() == 0)])?;
+        Ok(if there.contains(&0) { None } else { Some(nodes.unwrap_or_default()) })
     }
 
     pub(super) fn blocks(&self) -> Blocks<'_> {
@@ -151,54 +208,98 @@ impl Rows {
         Ok((self.ranks.all(csr)?, NearNullSpace { count: modes.count, values: values_of_modes }))
     }
 
-    /// Computes the next level; `None` if it would be empty or have more than 0.9 times as many rows.
-    /// Collective: all ranks call this.
-    pub(super) fn coarser(
+    /// Aggregates the own nodes; `None` if the next level would be empty or have more than 0.9 times as many
+    /// rows. Collective: all ranks call this.
+    pub(super) fn aggregates(
         &self,
-        inverse_diagonal: &[f64],
-        omega: f64,
         modes: &NearNullSpace,
         theta: f64,
-    ) -> Result<Option<Coarser>> {
-        let (ranks, a, nodes) = (&self.ranks, self.blocks(), self.pattern.rows());
+        nodes: Option<Nodes>,
+    ) -> Result<Option<RankAggregates>> {
+        let (ranks, a) = (&self.ranks, self.blocks());
         let beyond = |mut own: Vec<f64>| {
             let ghosts = self.routes.ghosts(1, &own)?;
             own.extend(ghosts);
             Ok(own)
         };
-        let Strength { strong, left_out } = ranks.all(Strength::new(a, theta, &beyond))?;
-        let graph = ranks.all(own_part(strong.as_ref().unwrap_or(a.pattern)))?;
-        let Aggregates { count, of_node } = Aggregates::new(&graph, &left_out);
-        let counts = ranks.gather(vec![count as u64])?;
-        let bounds: Vec<u64> = sums(&counts);
+        let (strong, own) = match nodes {
+            // aggregates have nodes of one rank, so connections to other ranks matter for thresholds only
+            Some(nodes) => {
+                let known = self.own_part().and_then(|(pattern, values)| {
+                    nodes.aggregated(Blocks::new(&pattern, [1, 1], &values), modes.count, theta)
+                });
+                let none = Aggregates { count: 0, of_node: vec![NONE; self.pattern.rows()] };
+                (None, ranks.all(known)?.map_or(none, |(_, known)| known))
+            }
+            None => {
+                let Strength { strong, left_out } = ranks.all(Strength::new(a, theta, &beyond))?;
+                let graph = ranks.all(own_part(strong.as_ref().unwrap_or(a.pattern)))?;
+                (strong, Aggregates::new(&graph, &left_out))
+            }
+        };
+        let bounds: Vec<u64> = sums(&ranks.gather(vec![own.count as u64])?);
         let all = bounds[ranks.size()];
         if all == 0 || 10 * all * modes.count as u64 > 9 * self.all() {
             return Ok(None);
         }
-        let (mut tentative, coarse_modes) =
-            modes.orthonormal(&Aggregates { count, of_node: of_node.clone() }, self.size);
+        let (mut tentative, below) = modes.orthonormal(&own, self.size);
         let strong = strong.filter(|_| modes.count == 1);
+        let Aggregates { count, of_node } = own;
 
         // number the aggregates over all ranks; those of ghosts become columns behind the own ones
         let first = bounds[ranks.rank()];
         let name = |&own: &u32| if own == NONE { NOWHERE } else { first + u64::from(own) };
         let names: Vec<u64> = of_node.iter().map(name).collect();
         let of_ghosts = self.routes.ghosts(1, &names)?;
-        let width = self.size * modes.count;
-        tentative.extend(self.routes.ghosts(width, &tentative)?);
+        let shape = [self.size, modes.count];
+        tentative.extend(self.routes.ghosts(shape[0] * shape[1], &tentative)?);
         let near = Columns::new(first, count, of_ghosts.iter().copied().filter(|&of| of != NOWHERE));
         let place = |&of: &u64| if of == NOWHERE { NONE } else { near.place(of) };
-        let of_node: Vec<u32> = of_node.into_iter().chain(of_ghosts.iter().map(place)).collect();
-        let shape = [self.size, modes.count];
-        let smoother = Smoother {
-            a,
-            strong: strong.as_ref(),
-            of_node: &of_node,
-            tentative: &tentative,
-            modes: modes.count,
-            inverse_diagonal,
-            omega,
+        let of_node = of_node.into_iter().chain(of_ghosts.iter().map(place)).collect();
+        Ok(Some(RankAggregates { strong, of_node, tentative, shape, bounds, near, below }))
+    }
+
+    /// Pattern and values of the entries in columns of own nodes, for nodes of one unknown.
+    fn own_part(&self) -> Result<(Pattern, Vec<f64>)> {
+        let pattern = own_part(&self.pattern)?;
+        let row = |row: usize| &self.values[self.pattern.offsets.at(row)..][..pattern.row(row).len()];
+        let values = (0..pattern.rows()).flat_map(row).copied().collect();
+        Ok((pattern, values))
+    }
+
+    /// The next level by unsmoothed aggregation, and the transfer to it. Aggregates have nodes of one rank, so
+    /// transfers need no communication. Collective: all ranks call this.
+    pub(super) fn unsmoothed(&self, aggregates: Arc<RankAggregates>) -> Result<(Transfer, Rows)> {
+        let RankAggregates { of_node, bounds, near, .. } = &*aggregates;
+        let own = Aggregates { count: near.own, of_node: of_node.clone() };
+        let made = || {
+            let (Unsmoothed { members, coarse, .. }, values) =
+                Unsmoothed::new(self.blocks(), own, near.count())?;
+            let members = Arc::new(members);
+            let joined = Arc::new(transposed_pattern(&members)?.0);
+            let over = Buffer::from(vec![OVER; joined.entries()]);
+            let ones = Buffer::from(vec![1.0; members.entries()]);
+            Ok((Stored::rows(&joined, over), Stored::rows(&members, ones), coarse, values))
         };
+        let (p, r, pattern, values) = self.ranks.all(made())?;
+        let routes = Routes::new(&self.ranks, bounds, &near.ghosts)?;
+        let (ranks, bounds, ghosts) = (self.ranks.clone(), bounds.clone(), near.ghosts.clone());
+        let local = Routes::new(&ranks, &bounds, &[])?;
+        let coarse = Rows { ranks, bounds, ghosts, routes, pattern, size: 1, values };
+        Ok((Transfer::new(p, r, local, near.own, (aggregates, true))?, coarse))
+    }
+
+    /// The next level with a smoothed prolongator, and the transfer to it. Collective: all ranks call this.
+    pub(super) fn smoothed(
+        &self,
+        aggregates: Arc<RankAggregates>,
+        inverse_diagonal: &[f64],
+        omega: f64,
+    ) -> Result<(Transfer, Rows)> {
+        let (ranks, a, nodes) = (&self.ranks, self.blocks(), self.pattern.rows());
+        let RankAggregates { strong, of_node, tentative, shape, bounds, near, .. } = &*aggregates;
+        let (shape, modes, strong) = (*shape, shape[1], strong.as_ref());
+        let smoother = Smoother { a, strong, of_node, tentative, modes, inverse_diagonal, omega };
         let made = smoother.each_row(|size, row| product::assembled([nodes, near.count()], size, row));
         let (pattern, prolongation) = ranks.all(made)?;
         let pattern = Arc::new(pattern);
@@ -207,22 +308,19 @@ impl Rows {
         let transposed = Arc::new(transposed);
         let r = Transposed { pattern: &transposed, of: p, from: &from };
 
-        let routes = Routes::new(ranks, &bounds, &near.ghosts)?;
-        let (with_ghosts, values, columns) = self.with_ghosts(p, &near)?;
+        let routes = Routes::new(ranks, bounds, &near.ghosts)?;
+        let (with_ghosts, values, columns) = self.with_ghosts(p, near)?;
         let product = ranks.all(Pieces::product(a, &Blocks::new(&with_ghosts, shape, &values)))?;
         let (partial, values) = ranks.all(product::product(r, &product))?;
-        let partial = Blocks::new(&partial, [modes.count; 2], &values);
-        let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
+        let partial = Blocks::new(&partial, [modes; 2], &values);
+        let coarse = self.joined(partial, &columns, &routes, bounds.clone(), near.own)?;
         let stored = || -> Result<_> {
             let r = Stored::rows(&expanded(&transposed, r.shape())?, rounded(r, 1.0));
             Ok([Stored::rows(&expanded(&pattern, shape)?, rounded(p, 1.0)), r])
         };
-        let [p, r] = ranks.all(stored())?;
-        let routes = routes.widened(modes.count);
-        let zeros = HostSpace::new(near.count() * modes.count).zeros()?;
-        let (halo, back) = (routes.halo()?, routes.back()?);
-        let transfer = Transfer { p, r, halo, back, routes, coarse: zeros };
-        Ok(Some((transfer, coarse, coarse_modes)))
+        let ([p, r], width) = (ranks.all(stored())?, near.count() * modes);
+        let routes = routes.widened(modes);
+        Ok((Transfer::new(p, r, routes, width, (aggregates, false))?, coarse))
     }
 
     /// Appends the rows of ghosts to the rows of `P`; returns pattern, values, and the aggregates that are
@@ -312,9 +410,9 @@ impl Rows {
 }
 
 /// The columns used by a rank: its own, followed by those of other ranks in ascending order.
-struct Columns {
+pub(super) struct Columns {
     first: u64,
-    own: usize,
+    pub(super) own: usize,
     ghosts: Vec<u64>,
 }
 
@@ -348,7 +446,7 @@ impl Columns {
 
 /// Number of rows per node, determined from the patterns of the ranks' diagonal blocks; 1 if the ranks do not
 /// agree, or if a rank does not have whole nodes.
-fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
+fn common_size<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>) -> Result<usize> {
     let (ranks, space) = (matrix.ranks(), matrix.domain());
     let found = matrix.diagonal_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
     let own = ranks.all(found)?;

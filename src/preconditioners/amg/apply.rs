@@ -9,8 +9,8 @@
 //! and each level is read once for all of them.
 
 use super::super::several::{Pair, checked_pairs};
-use super::cycle::{Transfer, Workspace, cycle};
-use super::{Amg, largest_of, power_below, unsmoothed};
+use super::cycle::{Workspace, bytes, cycle};
+use super::{Amg, largest_of, power_below};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::over_rows;
@@ -50,7 +50,7 @@ impl<T: Real> Amg<T> {
         workspace: &mut Workspace<W>,
         pairs: &mut [Pair<'_, T>],
     ) -> Result<()> {
-        workspace.prepare(&self.levels, self.dense.as_ref())?;
+        workspace.prepare(&self.hierarchy)?;
         // the range of single precision is 1e-38 to 1e38
         let mut sizes = [1.0; W];
         let largest = pairs.iter().map(|(r, _)| power_below(largest_of(r.as_slice())));
@@ -67,7 +67,7 @@ impl<T: Real> Amg<T> {
                 b.iter_mut().for_each(|b| b[pairs.len()..].fill(0.0));
             }
         });
-        cycle::<W>(&self.levels, self.dense.as_ref(), workspace);
+        cycle::<W>(&self.hierarchy, workspace);
         let [_, x] = workspace.ends();
         let x = x.as_chunks::<W>().0;
         let (count, mut z) = (pairs.len(), [(); W].map(|()| <&mut [T]>::default()));
@@ -75,7 +75,7 @@ impl<T: Real> Amg<T> {
         over_rows(rows, 2 * W, z, &|rows, mut z: [&mut [T]; W]| {
             for (at, x) in x[rows].chunks(ROWS).enumerate() {
                 for (j, z) in z[..count].iter_mut().enumerate() {
-                    let (z, up) = (&mut z[at * ROWS..][..x.len()], self.scale * sizes[j]);
+                    let (z, up) = (&mut z[at * ROWS..][..x.len()], self.hierarchy.scale * sizes[j]);
                     z.iter_mut().zip(x).for_each(|(z, x)| *z = T::from_f64(f64::from(x[j]) * up));
                 }
             }
@@ -109,19 +109,6 @@ impl<T: Real> LinearOperator for Amg<T> {
     }
 
     fn bytes(&self) -> usize {
-        let level = |level: &super::Level| {
-            let transfers = level.transfer.as_ref().map_or(0, Transfer::bytes);
-            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
-        };
-        let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
-        let Some((finest, below)) = self.levels.split_first().filter(|_| self.unsmoothed().is_some()) else {
-            return self.levels.iter().map(level).sum::<usize>() + dense;
-        };
-        // each pass but the first starts from a nonzero guess, which costs one product more
-        let (passes, begin) = match below.first() {
-            Some(next) => (unsmoothed::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
-            None => (1, 0),
-        };
-        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
+        bytes(&self.hierarchy)
     }
 }

@@ -6,8 +6,7 @@
 //! A_c = Pᵀ (A P)
 //! ```
 //!
-//! Aggregates, `T` and all patterns are computed once; after a refresh [`Coarsening::numbers`] recomputes the
-//! rest.
+//! Aggregates, `T` and all patterns are computed once; in a refresh [`Coarsening::refill`] recomputes the rest.
 //!
 //! Departure from Vaněk, Mandel and Brezina (1996): with several modes the matrix is not filtered, `A_F = A`.
 //! Lumping weak entries into the diagonal preserves constants only, not rotations.
@@ -29,7 +28,7 @@ use std::sync::Arc;
 /// (guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
-/// The symbolic part of a coarsening, which a refresh reuses.
+/// Smoothed aggregation of a level: `P`, `Pᵀ`, and the symbolic part, which a refresh reuses.
 #[derive(Debug)]
 pub(super) struct Coarsening {
     /// Strong connections, which the filtered matrix keeps. `None` if the matrix is not filtered: all
@@ -47,15 +46,13 @@ pub(super) struct Coarsening {
     /// The pattern of `A P`.
     pub(super) product: Pieces,
     pub(super) coarse: Arc<Pattern>,
+    /// `P` and `Pᵀ`, in single precision.
+    pub(super) transfers: [Stored; 2],
 }
 
-saved!(impl[] Coarsening { strong, aggregates, tentative, shape, prolongation, restriction, from, product, coarse });
-
-/// The values of a coarsening.
-pub(super) struct Numbers {
-    pub(super) prolongation: Buffer<f64>,
-    pub(super) coarse: Buffer<f64>,
-}
+saved!(impl[] Coarsening {
+    strong, aggregates, tentative, shape, prolongation, restriction, from, product, coarse, transfers
+});
 
 /// Computes strong connections (`None` where all are strong) and aggregates. Returns `None` if there is
 /// nothing to aggregate, or if the next level would have more than 0.9 times as many unknowns.
@@ -73,15 +70,15 @@ pub(super) fn aggregated(
 }
 
 impl Coarsening {
-    /// Coarsens a matrix, given its inverse diagonal, its modes and the result of [`aggregated`]. Returns the
-    /// values as well, and the modes of the next level.
+    /// Coarsens a matrix, given its inverse diagonal, its modes and the result of [`aggregated`]. Returns values
+    /// and modes of the next level as well.
     pub(super) fn new(
         a: Blocks<'_>,
         inverse_diagonal: &[f64],
         omega: f64,
         modes: &NearNullSpace,
         (strong, aggregates): (Option<Pattern>, Aggregates),
-    ) -> Result<(Coarsening, Numbers, NearNullSpace)> {
+    ) -> Result<(Coarsening, Buffer<f64>, NearNullSpace)> {
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
         let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
         // lumping preserves the row sum, which is right for constants only
@@ -104,40 +101,25 @@ impl Coarsening {
         let r = Transposed { pattern: &transposed, of: p, from: &from };
         let (coarse, coarse_values) = product::product(r, &product)?;
         product.clear();
-        let numbers = Numbers { prolongation, coarse: coarse_values };
+        let [rounded_p, rounded_r] = [rounded(p, 1.0), rounded(r, 1.0)];
+        let [prolongation, restriction] = [Arc::new(pattern), Arc::new(transposed)];
+        let transfers = [
+            Stored::short_rows(&expanded(&prolongation, shape)?, rounded_p)?,
+            Stored::rows(&expanded(&restriction, [modes.count, size])?, rounded_r),
+        ];
         let coarsening = Coarsening {
             strong,
             aggregates,
             tentative,
             shape,
-            prolongation: Arc::new(pattern),
-            restriction: Arc::new(transposed),
+            prolongation,
+            restriction,
             from,
             product,
             coarse: Arc::new(coarse),
+            transfers,
         };
-        Ok((coarsening, numbers, coarse_modes))
-    }
-
-    /// `P` and `Pᵀ`, in single precision.
-    pub(super) fn transfers(&self, numbers: &Numbers) -> Result<[Stored; 2]> {
-        let [rows, modes] = self.shape;
-        let [p, r] = self.rounded(numbers);
-        let prolongation = Stored::short_rows(&expanded(&self.prolongation, [rows, modes])?, p)?;
-        Ok([prolongation, Stored::rows(&expanded(&self.restriction, [modes, rows])?, r)])
-    }
-
-    /// Overwrites the values of the matrices made by [`Coarsening::transfers`].
-    pub(super) fn refill(&self, numbers: &Numbers, [prolongation, restriction]: &mut [Stored; 2]) {
-        let [p, r] = self.rounded(numbers);
-        prolongation.fill(&p);
-        restriction.fill(&r);
-    }
-
-    fn rounded(&self, numbers: &Numbers) -> [Buffer<f32>; 2] {
-        let p = Blocks::new(&self.prolongation, self.shape, &numbers.prolongation);
-        let r = Transposed { pattern: &self.restriction, of: p, from: &self.from };
-        [rounded(p, 1.0), rounded(r, 1.0)]
+        Ok((coarsening, coarse_values, coarse_modes))
     }
 
     /// Unknowns per aggregate.
@@ -145,15 +127,20 @@ impl Coarsening {
         self.shape[1]
     }
 
-    /// Computes the values of `P` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
-    pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Result<Numbers> {
-        let modes = self.modes();
+    /// Recomputes the values of `P` and `Pᵀ` for a matrix, its inverse diagonal, and `ω`; returns those of the next
+    /// level.
+    pub(super) fn refill(
+        &mut self,
+        a: Blocks<'_>,
+        inverse_diagonal: &[f64],
+        omega: f64,
+    ) -> Result<Buffer<f64>> {
         let smoother = Smoother {
             a,
             strong: self.strong.as_ref(),
             of_node: &self.aggregates.of_node,
             tentative: &self.tentative,
-            modes,
+            modes: self.modes(),
             inverse_diagonal,
             omega,
         };
@@ -163,7 +150,9 @@ impl Coarsening {
         let r = Transposed { pattern: &self.restriction, of: p, from: &self.from };
         let coarse = product::values(r, &self.product, &self.coarse)?;
         self.product.clear();
-        Ok(Numbers { prolongation, coarse })
+        self.transfers[0].fill(&rounded(p, 1.0));
+        self.transfers[1].fill(&rounded(r, 1.0));
+        Ok(coarse)
     }
 }
 

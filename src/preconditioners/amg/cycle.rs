@@ -1,13 +1,5 @@
-//! One V-cycle, in single precision.
-//!
-//! ```text
-//! cycle(b):                               on the coarsest level: x = A⁻¹ b, dense
-//!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, from a zero initial guess
-//!     x ← x + w_i D⁻¹ (b − A x)
-//!     x ← x + P cycle(Pᵀ (b − A x))       below unsmoothed aggregates, PASSES cycles, each continuing from
-//!                                         the result of the one before (unsmoothed.rs)
-//!     x ← x + w_i D⁻¹ (b − A x)           all k sweeps, in reverse order
-//! ```
+//! One cycle in host memory, in single precision. Its operations and their order are those of
+//! [`krysp_kernels::multigrid`].
 //!
 //! Jacobi sweeps whose weights are the inverse roots of a Chebyshev polynomial apply that polynomial
 //! (Chebyshev smoothing). Sweeps after the correction run in reverse order, so the cycle is symmetric. It is
@@ -20,8 +12,10 @@
 //! A cycle works on `W` vectors stored row by row: one, or those of a [tile](krysp_kernels::cpu::run::tiles),
 //! so that the matrices are read once for all of them. Results are bitwise those of separate cycles.
 
+use super::aggregates::Aggregates;
+use super::coarsening::Coarsening;
 use super::stored::Stored;
-use super::unsmoothed::{PASSES, Unsmoothed};
+use super::unsmoothed::Unsmoothed;
 use crate::host::HostVector;
 use crate::memory::check_free_memory;
 use crate::saved::saved;
@@ -30,40 +24,45 @@ use krysp_kernels::cpu::preconditioners::coarse::dense_product_many;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 use krysp_kernels::cpu::run::followed::Then;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, Result};
+use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
+use krysp_solvers::LinearOperator;
+use std::convert::Infallible;
 
 /// A level that is smoothed, as opposed to the coarsest one, which is inverted.
-#[derive(Debug)]
-pub(super) struct Level {
-    pub(super) a: Stored,
-    /// `D⁻¹`
-    pub(super) inverse: HostVector<f32>,
-    pub(super) weights: Vec<f32>,
-    /// Correction factor of the eigenvalue estimate in a refresh, see [`largest`](super::spectrum::largest).
-    pub(super) gain: Option<f64>,
-    /// `None` on the last level if that is only smoothed.
-    pub(super) transfer: Option<Transfer>,
-}
+pub(super) type Level = multigrid::Level<Stored, HostVector<f32>, Transfer>;
 
-saved!(impl[] Level { a, inverse, weights, gain, transfer });
+saved!(impl[] Level { a, inverse, weights, gain, transfer, visits });
+
+/// The levels in host memory.
+pub(super) type Hierarchy = multigrid::Hierarchy<Stored, HostVector<f32>, Transfer, Dense>;
+
+saved!(impl[] Hierarchy { scale, levels, last });
 
 /// Transfer to the next level and back.
 #[derive(Debug)]
 pub(super) enum Transfer {
-    /// `P` and `Pᵀ`
-    Smoothed(Box<[Stored; 2]>),
+    /// Smoothed aggregation.
+    Smoothed(Box<Coarsening>),
     /// Unsmoothed aggregation, on the finest level only.
     Unsmoothed(Box<Unsmoothed>),
 }
 
-saved!(impl[] enum Transfer { Smoothed { 0: transfers }, Unsmoothed { 0: unsmoothed } });
+saved!(impl[] enum Transfer { Smoothed { 0: coarsening }, Unsmoothed { 0: unsmoothed } });
 
 impl Transfer {
     /// Bytes that a cycle reads.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Transfer::Smoothed(transfers) => transfers.iter().map(LinearOperator::bytes).sum(),
+            Transfer::Smoothed(coarsening) => coarsening.transfers.iter().map(LinearOperator::bytes).sum(),
             Transfer::Unsmoothed(unsmoothed) => unsmoothed.bytes(),
+        }
+    }
+
+    /// The aggregates.
+    pub(super) fn aggregates(&self) -> &Aggregates {
+        match self {
+            Transfer::Smoothed(coarsening) => &coarsening.aggregates,
+            Transfer::Unsmoothed(unsmoothed) => &unsmoothed.aggregates,
         }
     }
 }
@@ -79,6 +78,15 @@ saved!(impl[] Dense { rows, inverse } where |read| {
     read.rows.checked_mul(row_stride(read.rows)).is_some_and(|numbers| numbers <= read.inverse.len())
 });
 
+/// Bytes that a cycle reads.
+pub(super) fn bytes(hierarchy: &Hierarchy) -> usize {
+    let of_level = |level: &Level| LevelBytes {
+        sweep: level.a.bytes() + size_of_val(level.inverse.as_slice()),
+        transfer: level.transfer.as_ref().map_or(0, Transfer::bytes),
+    };
+    hierarchy.bytes(of_level, |dense| size_of_val(&*dense.inverse))
+}
+
 /// Workspace of a cycle with `W` vectors, which are stored row by row.
 #[derive(Debug, Default)]
 pub(super) struct Workspace<const W: usize> {
@@ -91,11 +99,12 @@ pub(super) struct Workspace<const W: usize> {
 
 impl<const W: usize> Workspace<W> {
     /// Allocates the workspace, unless that has been done.
-    pub(super) fn prepare(&mut self, levels: &[Level], dense: Option<&Dense>) -> Result<()> {
+    pub(super) fn prepare(&mut self, hierarchy: &Hierarchy) -> krysp_solvers::Result<()> {
         if self.levels.is_empty() {
+            let Hierarchy { levels, last: dense, .. } = hierarchy;
             let rows = levels.iter().map(|level| level.inverse.as_slice().len());
-            let rows = rows.chain(dense.map(|dense| dense.rows));
-            let padded = W * dense.map_or(0, |dense| row_stride(dense.rows));
+            let rows = rows.chain(dense.as_ref().map(|dense| dense.rows));
+            let padded = W * dense.as_ref().map_or(0, |dense| row_stride(dense.rows));
             let numbers = rows.clone().map(|rows| 3 * W * rows).sum::<usize>() + padded;
             check_free_memory("the workspace of AMG", (numbers * size_of::<f32>()) as u128)?;
             self.levels = rows.map(|rows| [(); 3].map(|()| Buffer::zeros(rows * W))).collect();
@@ -113,59 +122,73 @@ impl<const W: usize> Workspace<W> {
     }
 }
 
-/// Applies one cycle to the right-hand sides in `workspace`.
-pub(super) fn cycle<const W: usize>(levels: &[Level], dense: Option<&Dense>, workspace: &mut Workspace<W>) {
-    down_and_up::<W>(levels, dense, &mut workspace.levels, &mut workspace.padded, true);
+/// A hierarchy with the vectors of a cycle.
+struct OnVectors<'a, const W: usize> {
+    hierarchy: &'a Hierarchy,
+    workspace: &'a mut Workspace<W>,
 }
 
-fn down_and_up<const W: usize>(
-    levels: &[Level],
-    dense: Option<&Dense>,
-    workspaces: &mut [[Buffer<f32>; 3]],
-    padded: &mut Buffer<f32>,
-    from_zero: bool,
-) {
-    let Some(([b, x, t], below)) = workspaces.split_first_mut() else { return };
-    let Some((level, coarser)) = levels.split_first() else {
-        if let Some(dense) = dense {
+/// Applies one cycle to the right-hand sides in `workspace`.
+pub(super) fn cycle<const W: usize>(hierarchy: &Hierarchy, workspace: &mut Workspace<W>) {
+    let Ok(()) = multigrid::cycle(&mut OnVectors { hierarchy, workspace }, 0, true);
+}
+
+impl<const W: usize> Levels for OnVectors<'_, W> {
+    type Error = Infallible;
+
+    fn shape(&self, level: usize) -> Option<Shape> {
+        self.hierarchy.levels.get(level).map(Level::shape)
+    }
+
+    fn smooth(&mut self, level: usize, k: usize, from_zero: bool) -> Result<(), Infallible> {
+        let Level { a, inverse, weights, .. } = &self.hierarchy.levels[level];
+        let ([b, x, t], weight) = (&mut self.workspace.levels[level], weights[k]);
+        let inverse = inverse.as_slice();
+        if from_zero {
+            scaled::<W>(weight, inverse, b, x);
+        } else {
+            a.product::<W>(Some(Then::Relax { weight, inverse, b }), x, t);
+            std::mem::swap(x, t);
+        }
+        Ok(())
+    }
+
+    fn restrict(&mut self, level: usize) -> Result<(), Infallible> {
+        let Level { a, transfer, .. } = &self.hierarchy.levels[level];
+        if let [[b, x, t], [b_below, ..], ..] = &mut self.workspace.levels[level..] {
+            a.product::<W>(Some(Then::Subtract { b }), x, t);
+            match transfer {
+                Some(Transfer::Smoothed(smoothed)) => smoothed.transfers[1].product::<W>(None, t, b_below),
+                Some(Transfer::Unsmoothed(unsmoothed)) => unsmoothed.restrict::<W>(t, b_below),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn solve(&mut self) -> Result<(), Infallible> {
+        let Workspace { levels, padded } = &mut *self.workspace;
+        if let (Some(dense), Some([b, x, _])) = (&self.hierarchy.last, levels.last_mut()) {
             for (j, to) in padded.chunks_mut(row_stride(dense.rows).max(1)).enumerate() {
                 to.iter_mut().zip(b.as_chunks::<W>().0).for_each(|(to, b)| *to = b[j]);
             }
             dense_product_many::<f32, W>(&dense.inverse, dense.rows, padded, x);
         }
-        return;
-    };
-    let Level { a, inverse, weights, transfer, .. } = level;
-    let inverse = inverse.as_slice();
-    match from_zero {
-        true => scaled::<W>(weights[0], inverse, b, x),
-        false => sweep::<W>(a, weights[0], inverse, b, [x, t]),
+        Ok(())
     }
-    for &weight in &weights[1..] {
-        sweep::<W>(a, weight, inverse, b, [x, t]);
-    }
-    if let (Some(transfer), Some([b_below, ..])) = (transfer, below.first_mut()) {
-        a.product::<W>(Some(Then::Subtract { b }), x, t);
-        match transfer {
-            Transfer::Smoothed(transfers) => {
-                let [p, r] = &**transfers;
-                r.product::<W>(None, t, b_below);
-                down_and_up::<W>(coarser, dense, below, padded, true);
-                p.product::<W>(Some(Then::Add { b: x }), &below[0][1], t);
-                std::mem::swap(x, t);
-            }
-            Transfer::Unsmoothed(unsmoothed) => {
-                unsmoothed.restrict::<W>(t, b_below);
-                // an exact solve leaves no residual for a second pass
-                for pass in 0..if coarser.is_empty() { 1 } else { PASSES } {
-                    down_and_up::<W>(coarser, dense, below, padded, pass == 0);
+
+    fn prolong(&mut self, level: usize) -> Result<(), Infallible> {
+        if let [[_, x, t], [_, below, _], ..] = &mut self.workspace.levels[level..] {
+            match &self.hierarchy.levels[level].transfer {
+                Some(Transfer::Smoothed(smoothed)) => {
+                    smoothed.transfers[0].product::<W>(Some(Then::Add { b: x }), below, t);
+                    std::mem::swap(x, t);
                 }
-                unsmoothed.add::<W>(&below[0][1], x);
+                Some(Transfer::Unsmoothed(unsmoothed)) => unsmoothed.add::<W>(below, x),
+                None => {}
             }
         }
-    }
-    for &weight in weights.iter().rev() {
-        sweep::<W>(a, weight, inverse, b, [x, t]);
+        Ok(())
     }
 }
 
@@ -178,16 +201,4 @@ pub(crate) fn scaled<const W: usize>(weight: f32, inverse: &[f32], b: &[f32], x:
             (0..W).for_each(|j| x[j] = factor * b[j]);
         }
     });
-}
-
-/// `x ← x + w D⁻¹ (b − A x)`, using `t` as workspace
-fn sweep<const W: usize>(
-    a: &Stored,
-    weight: f32,
-    inverse: &[f32],
-    b: &Buffer<f32>,
-    [x, t]: [&mut Buffer<f32>; 2],
-) {
-    a.product::<W>(Some(Then::Relax { weight, inverse, b }), x, t);
-    std::mem::swap(x, t);
 }

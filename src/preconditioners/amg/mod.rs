@@ -2,10 +2,10 @@
 //! thirty times smaller than the one before.
 //!
 //! ```text
-//! setup, level by level, until few rows are left:
+//! setup, level by level, until few rows are left: hierarchy.rs, the same in every memory
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     P = T, A ← Tᵀ A T             unsmoothed.rs: unsmoothed, only on the finest level in host memory
+//!     P = T, A ← Tᵀ A T             unsmoothed.rs: unsmoothed, only on the finest level
 //!     T: tentative prolongator      modes.rs: on all other levels
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs: ω = 4/3 / (largest eigenvalue of D⁻¹ A)
 //!     A ← Pᵀ A P                    product.rs
@@ -36,20 +36,22 @@ mod apply;
 pub(crate) mod blocks;
 pub(crate) mod coarsening;
 pub(crate) mod cycle;
+pub(crate) mod hierarchy;
 pub(crate) mod modes;
-mod nodes;
+pub(crate) mod nodes;
 #[cfg(feature = "cuda")]
 mod on_cuda;
+pub(crate) mod on_host;
 mod options;
 pub(crate) mod product;
-mod report;
+pub(crate) mod report;
 mod saved;
 #[cfg(feature = "cuda")]
 mod setup_on_cuda;
 pub(crate) mod spectrum;
 pub(crate) mod stored;
 pub(crate) mod strength;
-mod unsmoothed;
+pub(crate) mod unsmoothed;
 
 pub use modes::{UnknownOrder, rigid_body_modes};
 #[cfg(feature = "cuda")]
@@ -57,48 +59,31 @@ pub use on_cuda::OnGpu;
 pub use options::AmgOptions;
 
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
 use crate::formats::{Csr, Format, node_pattern};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use apply::Workspaces;
-use blocks::Blocks;
-use coarsening::{Coarsening, aggregated};
-use cycle::{Dense, Level, Transfer};
+use cycle::{Hierarchy, Transfer};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::preconditioners::Refused;
-use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
-use krysp_kernels::interrupt;
-use krysp_solvers::{Diagonal, Element, LinearOperator, Space};
+use krysp_solvers::{Element, Space};
 use modes::NearNullSpace;
 use nodes::Nodes;
+use on_host::{Matrix, OnHost};
 use rayon::prelude::*;
 use report::LevelReport;
-use spectrum::{largest, noise, weights};
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use stored::{Stored, expanded, gathered};
-use unsmoothed::Unsmoothed;
+use stored::gathered;
 
 /// Name in error messages.
 const NAME: &str = "AMG";
-
-/// Maximum number of coarsening steps. Each level has at most nine tenths of the rows of the one before.
-pub(crate) const LEVELS: usize = 40;
-
-/// Largest ratio of a negative pivot of the coarsest level to its diagonal entry, in magnitude, that is
-/// attributed to rounding.
-const SINGULAR: f64 = 1e-8;
-
-/// Relative shift of the diagonal of a coarsest level that is singular up to rounding: far above the rounding
-/// of single precision, far below the error reduction of a cycle.
-const SHIFT: f64 = 1e-5;
 
 /// Algebraic multigrid by smoothed aggregation, one cycle per application: for symmetric positive definite
 /// matrices; the larger they are, the more it saves. `Display` prints a table of the levels.
@@ -139,11 +124,7 @@ pub struct Amg<T: Real> {
     /// The pattern of its nodes.
     pattern: Arc<Pattern>,
     options: AmgOptions,
-    /// A power of two that scales the largest diagonal entry to about one.
-    scale: f64,
-    setup: Vec<Coarsening>,
-    levels: Vec<Level>,
-    dense: Option<Dense>,
+    hierarchy: Hierarchy,
     workspaces: Workspaces,
     reports: Vec<LevelReport>,
 }
@@ -188,14 +169,13 @@ impl<T: Real> Amg<T> {
             whole: csr.source().pattern.clone(),
             pattern,
             options,
-            scale: 1.0,
-            setup: vec![],
-            levels: vec![],
-            dense: None,
+            hierarchy: Hierarchy { scale: 1.0, levels: vec![], last: None },
             workspaces: Workspaces::default(),
             reports: vec![],
         };
-        amg.build(csr, near, unsmoothed, started)?;
+        let mut memory = OnHost { options, nodes: near.1 };
+        (amg.hierarchy, amg.reports) =
+            hierarchy::build(&mut memory, amg.matrix(csr), near.0, unsmoothed, started)?;
         Ok(amg)
     }
 
@@ -203,122 +183,28 @@ impl<T: Real> Amg<T> {
     #[doc(hidden)]
     pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
         let of = |&aggregate: &u32| (aggregate != aggregates::NONE).then_some(aggregate);
-        let smoothed = self.setup.iter().map(|level| &level.aggregates);
-        let all = self.unsmoothed().map(|unsmoothed| &unsmoothed.aggregates).into_iter().chain(smoothed);
+        let all = self.hierarchy.levels.iter().filter_map(|level| level.transfer.as_ref());
+        let all = all.map(Transfer::aggregates);
         all.map(|aggregates| aggregates.of_node.iter().map(of).collect()).collect()
     }
 
-    fn build(
-        &mut self,
-        csr: &Csr<T>,
-        (mut modes, mut nodes): (NearNullSpace, Option<Nodes>),
-        unsmoothed: bool,
-        mut started: Instant,
-    ) -> Result<()> {
-        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
-        let mut values = self.numbers_of(csr);
-        loop {
-            interrupt::check("AMG setup")?;
-            let by_rows = self.levels.is_empty() && self.by_rows(csr);
-            let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
-            let inverse = strength::inverse_diagonal(a)?;
-            if self.levels.is_empty() {
-                self.scale = strength::scale_of(strength::least_of(&inverse));
-            }
-            let rows = pattern.rows() * size;
-            if rows <= self.options.max_coarse_size {
-                self.dense = Some(inverted(a, self.scale)?);
-                self.reports.push(LevelReport::dense(rows, started));
-                return Ok(());
-            }
-            let all = match self.levels.is_empty() && csr.nnz() == values.len() {
-                true => csr.source().pattern.in_order(),
-                false => expanded(&pattern, [size; 2])?,
-            };
-            let mut level = Level {
-                a: Stored::new(a, &all, self.scale)?,
-                inverse: HostSpace::new(rows).zeros()?,
-                weights: vec![],
-                gain: None,
-                transfer: None,
-            };
-            interrupt::check("AMG setup")?;
-            let omega = level.set_weights(&inverse, self.scale, self.options.sweeps)?;
-            let aggregated = match (self.levels.len() < LEVELS, nodes.take()) {
-                (true, Some(nodes)) => nodes.aggregated(a, modes.count, self.options.strength)?,
-                (true, None) => aggregated(a, modes.count, self.options.strength)?,
-                (false, _) => None,
-            };
-            let Some(aggregated) = aggregated else {
-                self.reports.push(LevelReport::new(&level, started));
-                self.levels.push(level);
-                return Ok(());
-            };
-            if unsmoothed && self.levels.is_empty() {
-                let (unsmoothed, numbers) = Unsmoothed::new(a, aggregated.1)?;
-                (pattern, modes) =
-                    (unsmoothed.coarse.clone(), NearNullSpace::constants(unsmoothed.coarse.rows(), 1));
-                values = Cow::Owned(numbers);
-                level.transfer = Some(Transfer::Unsmoothed(Box::new(unsmoothed)));
-                self.reports.push(LevelReport::new(&level, started));
-                started = Instant::now();
-                self.levels.push(level);
-                continue;
-            }
-            let (coarsening, numbers, coarse_modes) =
-                Coarsening::new(a, &inverse, omega, &modes, aggregated)?;
-            level.transfer = Some(Transfer::Smoothed(Box::new(coarsening.transfers(&numbers)?)));
-            self.reports.push(LevelReport::new(&level, started));
-            started = Instant::now();
-            self.levels.push(level);
-            (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
-            values = Cow::Owned(numbers.coarse);
-            self.setup.push(coarsening);
-        }
-    }
-
-    /// The unsmoothed aggregation of the finest level, if it has one.
-    fn unsmoothed(&self) -> Option<&Unsmoothed> {
-        match self.levels.first()?.transfer.as_ref()? {
-            Transfer::Unsmoothed(unsmoothed) => Some(unsmoothed),
-            Transfer::Smoothed(_) => None,
-        }
-    }
-
-    /// Whether all rows of a node have the same pattern, so that its blocks can be read from the CSR arrays.
-    fn by_rows(&self, csr: &Csr<T>) -> bool {
-        self.size > 1 && csr.nnz() == self.pattern.entries() * self.size * self.size
-    }
-
-    /// The values of the matrix in double precision, gathered block by block unless they can be read in
-    /// place.
-    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, Buffer<f64>> {
+    /// The matrix in double precision, gathered block by block unless it can be read in place.
+    fn matrix<'a>(&self, csr: &'a Csr<T>) -> Matrix<'a> {
         let entries: Cow<'a, Buffer<f64>> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
             Some(values) => Cow::Borrowed(values),
             None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at])).into()),
         };
-        match self.size {
-            1 => entries,
-            _ if self.by_rows(csr) => entries,
-            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size)),
+        let (pattern, size) = (self.pattern.clone(), self.size);
+        // in a matrix of whole blocks, all rows of a node have the same pattern
+        match csr.nnz() == pattern.entries() * size * size {
+            true => Matrix { rows: Some(self.whole.clone()), pattern, size, values: entries },
+            false => Matrix {
+                values: Cow::Owned(gathered(&entries, &self.whole, &pattern, size)),
+                rows: None,
+                pattern,
+                size,
+            },
         }
-    }
-}
-
-impl Level {
-    /// Stores an inverse diagonal and chooses the weights of the smoother for it; returns the `ω` of the
-    /// prolongator.
-    fn set_weights(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
-        over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
-            for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
-                *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
-            }
-        });
-        let noise = self.a.range().vector(&noise(0..inverse.len()))?;
-        let diagonal = Diagonal::new(self.inverse.clone());
-        let largest = largest(&self.a, &diagonal, noise, &mut self.gain)?;
-        self.weights = weights(largest, sweeps);
-        Ok(4.0 / 3.0 / largest)
     }
 }
 
@@ -329,45 +215,6 @@ fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> R
     let count = modes.len();
     let entry = |at: usize| Element::to_f64(loaded[at % count].as_slice()[at / count]);
     Ok(NearNullSpace { count, values: map_rows(space.len() * count, 2, &entry) })
-}
-
-/// Inverts the coarsest level. Zero rows become rows of the identity; a matrix that is singular up to
-/// rounding is regularized by a shift of its diagonal.
-fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
-    let size = a.shape[0];
-    let rows = a.pattern.rows() * size;
-    let stride = row_stride(rows);
-    let dense = |shift: f64| {
-        let mut dense = vec![0.0; rows * stride];
-        for node in 0..a.pattern.rows() {
-            for entry in a.pattern.offsets.range(node) {
-                let column = a.pattern.columns[entry];
-                for (k, value) in a.lines(node, entry).flatten().enumerate() {
-                    let at = (node * size + k / size) * stride + column as usize * size + k % size;
-                    dense[at] = value * scale;
-                }
-            }
-        }
-        for row in 0..rows {
-            let own = &mut dense[row * (stride + 1)];
-            *own = if *own == 0.0 { 1.0 } else { *own * (1.0 + shift) };
-        }
-        dense
-    };
-    let mut whole = dense(0.0);
-    match invert_positive(&mut whole, rows) {
-        Ok(()) => {}
-        Err(Refused::Interrupted(interrupted)) => return Err(interrupted.into()),
-        Err(Refused::Pivot { at: row, value: pivot }) => {
-            whole = dense(SHIFT);
-            let refused = Error::NotPositive { what: NAME, row, pivot: pivot / scale };
-            if pivot < -SINGULAR * whole[row * (stride + 1)] || invert_positive(&mut whole, rows).is_err() {
-                return Err(refused);
-            }
-        }
-    }
-    let inverse = map_rows(whole.len(), 2, &|at| whole[at] as f32).into();
-    Ok(Dense { rows, inverse })
 }
 
 /// The largest absolute value; zero if one is not finite.
@@ -403,38 +250,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_pattern(&self.whole, &csr.source().pattern)?;
-        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
-        let mut values = self.numbers_of(csr);
-        let (by_rows, mut setup) = (self.by_rows(csr), self.setup.iter_mut());
-        for at in 0..=self.levels.len() {
-            interrupt::check("AMG setup")?;
-            let a = Blocks { by_rows: at == 0 && by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
-            let inverse = strength::inverse_diagonal(a)?;
-            if at == 0 {
-                self.scale = strength::scale_of(strength::least_of(&inverse));
-            }
-            let Some(level) = self.levels.get_mut(at) else {
-                self.dense = Some(inverted(a, self.scale)?);
-                break;
-            };
-            level.a.renew(a, self.scale);
-            let omega = level.set_weights(&inverse, self.scale, self.options.sweeps)?;
-            match &mut level.transfer {
-                None => break,
-                Some(Transfer::Unsmoothed(unsmoothed)) => {
-                    let numbers = unsmoothed.numbers(a)?;
-                    pattern = unsmoothed.coarse.clone();
-                    values = Cow::Owned(numbers);
-                }
-                Some(Transfer::Smoothed(transfers)) => {
-                    let Some(coarsening) = setup.next() else { break };
-                    let numbers = coarsening.numbers(a, &inverse, omega)?;
-                    coarsening.refill(&numbers, transfers);
-                    (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
-                    values = Cow::Owned(numbers.coarse);
-                }
-            }
-        }
-        Ok(())
+        let a = self.matrix(csr);
+        hierarchy::refresh(&OnHost { options: self.options, nodes: None }, &mut self.hierarchy, a)
     }
 }

@@ -14,15 +14,17 @@ use super::blocks::{Blocks, entries};
 use super::coarsening::aggregated;
 use super::modes::NearNullSpace;
 use super::product::assembled;
-use super::{Amg, AmgOptions, NAME, check_square, loaded, unsmoothed};
+use super::unsmoothed::is_worthwhile;
+use super::{Amg, AmgOptions, NAME, check_square, loaded};
 use crate::error::{Error, Result};
 use crate::formats::pattern::{Pattern, by_rows, place_of};
 use crate::formats::{Csr, Format, node_rows};
 use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_solvers::Element;
 
 /// The node of each unknown. Nodes are counted from zero, in the order of their first unknowns.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Nodes {
     count: usize,
     of: Vec<u32>,
@@ -31,7 +33,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Numbers the nodes, given a label of each unknown's node. Returns `None` if there are at least 0.9
     /// nodes per unknown.
-    pub(super) fn new(labels: impl ExactSizeIterator<Item = u32>) -> Option<Nodes> {
+    pub(crate) fn new(labels: impl ExactSizeIterator<Item = u32>) -> Option<Nodes> {
         let rows = labels.len();
         let (mut known, mut count) = (vec![], 0u32);
         let mut number = |label: u32| {
@@ -51,7 +53,7 @@ impl Nodes {
     }
 
     /// Groups consecutive rows with the same pattern into nodes of at most `most` unknowns.
-    pub(super) fn of_equal_rows(pattern: &Pattern, most: usize) -> Option<Nodes> {
+    pub(crate) fn of_equal_rows(pattern: &Pattern, most: usize) -> Option<Nodes> {
         let (mut label, mut unknowns) = (0, 0);
         let labels = (0..pattern.rows()).map(|row| {
             let equal = row > 0 && unknowns < most && pattern.row(row) == pattern.row(row - 1);
@@ -67,7 +69,7 @@ impl Nodes {
 
     /// Like [`aggregated`], for a matrix of single unknowns: aggregates the nodes, and assigns each unknown
     /// to the aggregate of its node.
-    pub(super) fn aggregated(
+    pub(crate) fn aggregated(
         &self,
         a: Blocks<'_>,
         modes: usize,
@@ -141,8 +143,8 @@ impl<T: Real> Amg<T> {
         options.check()?;
         csr.check_finite()?;
         let (size, _) = node_rows(csr.pattern());
-        let unsmoothed =
-            !options.smooth_finest && size == 1 && modes.is_empty() && unsmoothed::looks_symmetric(csr);
+        let values = |at: &[usize]| Ok(at.iter().map(|&at| Element::to_f64(csr.entries()[at])).collect());
+        let unsmoothed = modes.is_empty() && is_worthwhile(&options, size, csr.pattern(), values)?;
         let space = csr.source().domain();
         let nodes = match (nodes, space.permutation()) {
             _ if size > 1 || modes.is_empty() => None,

@@ -1,21 +1,21 @@
 //! Algebraic multigrid in device memory. Its setup is in `setup_on_cuda.rs`.
 
 use super::aggregates::Aggregates;
-use super::coarsening::{Coarsening, POSITIVE};
+use super::coarsening::POSITIVE;
 use super::cycle::{Level, Transfer};
 use super::modes::DEPENDENT;
 use super::report::{LevelReport, write_table};
 use super::stored::Stored;
 use super::strength::DOMINANT;
-use super::unsmoothed::{OVER, PASSES, Unsmoothed};
+use super::unsmoothed::{OVER, Unsmoothed};
 use super::{Amg, AmgOptions};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
 use crate::error::Result;
 use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use krysp_kernels::cuda::multigrid::coarsening::{self, CoarseningParameters};
-use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
+use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, CoarseningParameters};
+use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Hierarchy, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
 use krysp_kernels::cuda::{KeepsMemory, Scalar};
@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// [`Amg::with_on`].
 ///
 /// A cycle with two sweeps, on one vector or on up to eight together, takes six kernel launches per level,
-/// and four more. In a hierarchy copied from the host that uses unsmoothed aggregation
-/// ([`AmgOptions::smooth_finest`]), a cycle visits all levels but the finest three times.
+/// and four more. If the finest level uses unsmoothed aggregation ([`AmgOptions::smooth_finest`]), a cycle visits
+/// all other levels three times.
 /// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
 /// workspace of about three times its size.
 ///
@@ -53,9 +53,6 @@ pub struct OnGpu<T: Real> {
     /// The pattern of the nodes.
     pub(super) nodes: Graph,
     pub(super) options: AmgOptions,
-    /// A power of two that scales the largest diagonal entry to about one.
-    pub(super) scale: f64,
-    pub(super) setup: Vec<coarsening::Coarsening>,
     pub(super) cycle: Cycle<T>,
     pub(super) reports: Vec<LevelReport>,
     /// Held while an application is enqueued, because its kernels share the vectors of all levels.
@@ -80,34 +77,27 @@ impl<T: Real> ToCuda for Amg<T> {
     /// Copies all levels, and the data for a refresh on the GPU.
     fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
         let device = gpu.device();
-        let levels = self.levels.iter().map(|level| level.to(gpu)).collect::<Result<_>>()?;
-        let dense = match &self.dense {
+        let nodes = graph(gpu, &self.pattern)?;
+        let (mut levels, mut fine) = (vec![], nodes.clone());
+        for level in &self.hierarchy.levels {
+            let level = copied(gpu, level, &fine, parameters(&self.options))?;
+            if let Some(transfer) = &level.transfer {
+                fine = transfer.coarsening.coarse().clone();
+            }
+            levels.push(level);
+        }
+        let last = match &self.hierarchy.last {
             Some(dense) => Some(Dense { rows: dense.rows, inverse: device.upload(&dense.inverse)? }),
             None => None,
         };
-        let nodes = graph(gpu, &self.pattern)?;
-        let (mut setup, mut fine) = (vec![], nodes.clone());
-        let mut cycle = Cycle::new(device, self.space.len(), levels, dense)?;
-        if let Some(unsmoothed) = self.unsmoothed() {
-            let t = tentative(gpu, &unsmoothed.aggregates, None, [1, 1])?;
-            let copy = coarsening::Coarsening::unsmoothed(&fine, parameters(&self.options), t)?;
-            fine = copy.coarse().clone();
-            setup.push(copy);
-            cycle.passes = PASSES;
-        }
-        for coarsening in &self.setup {
-            let copy = coarsening.to(gpu, &fine, parameters(&self.options))?;
-            fine = copy.coarse().clone();
-            setup.push(copy);
-        }
+        let hierarchy = Hierarchy { scale: self.hierarchy.scale, levels, last };
+        let cycle = Cycle::new(device, self.space.len(), hierarchy, None)?;
         Ok(OnGpu {
             space: CudaSpace::like(gpu, &self.space),
             whole: self.whole.clone(),
             size: self.size,
             nodes,
             options: self.options,
-            scale: self.scale,
-            setup,
             cycle,
             reports: self.reports.clone(),
             queueing: Mutex::new(()),
@@ -121,73 +111,82 @@ pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
     Ok(Graph::upload(gpu.device(), &offsets, &pattern.columns, pattern.cols())?)
 }
 
-impl Coarsening {
-    fn to(
-        &self,
-        gpu: &Cuda,
-        fine: &Graph,
-        parameters: CoarseningParameters,
-    ) -> Result<coarsening::Coarsening> {
-        let t = tentative(gpu, &self.aggregates, Some(&self.tentative), self.shape)?;
-        let strong = match &self.strong {
-            Some(strong) if self.shape == [1, 1] => Some(strength::spread(fine, &graph(gpu, strong)?)?),
-            _ => None,
-        };
-        Ok(coarsening::Coarsening::on(fine, parameters, strong, t)?)
-    }
+/// Copies a level whose nodes have the pattern `fine`.
+fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParameters) -> Result<cycle::Level> {
+    let transfer = match &level.transfer {
+        Some(Transfer::Smoothed(smoothed)) => {
+            let t = tentative(gpu, &smoothed.aggregates, Some(&smoothed.tentative), smoothed.shape)?;
+            let strong = match &smoothed.strong {
+                Some(strong) if smoothed.shape == [1, 1] => {
+                    Some(strength::spread(fine, &graph(gpu, strong)?)?)
+                }
+                _ => None,
+            };
+            let [p, r] = smoothed.transfers.each_ref().map(|matrix| matrix.to(gpu));
+            let coarsening = Coarsening::known(fine, parameters, strong, t, false)?;
+            Some(cycle::Transfer { p: p?, r: r?, coarsening })
+        }
+        Some(Transfer::Unsmoothed(unsmoothed)) => {
+            let (t, restriction) = unsmoothed.to(gpu)?;
+            let [p, r] = unsmoothed_transfers([&t, &restriction])?;
+            let coarsening = Coarsening::known(fine, parameters, None, t, true)?;
+            Some(cycle::Transfer { p, r, coarsening })
+        }
+        None => None,
+    };
+    Ok(cycle::Level {
+        a: level.a.to(gpu)?,
+        inverse: gpu.device().upload(level.inverse.as_slice())?,
+        weights: level.weights.clone(),
+        gain: level.gain,
+        transfer,
+        visits: level.visits,
+    })
+}
+
+/// `OVER T` and `Tᵀ`, in the formats of the cycle. [`OVER`] is the overcorrection factor.
+pub(super) fn unsmoothed_transfers([t, restriction]: [&Blocks; 2]) -> Result<[Matrix; 2]> {
+    Ok([Matrix::of_blocks(t, f64::from(OVER), &[])?, Matrix::of_blocks(restriction, 1.0, &[])?])
+}
+
+/// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate.
+pub(super) fn joined(gpu: &Cuda, Aggregates { count, of_node }: &Aggregates) -> Result<Graph> {
+    let belongs = |&aggregate: &u32| (aggregate as usize) < *count;
+    let (mut offsets, mut end) = (vec![0u32], 0);
+    offsets.extend(of_node.iter().map(|aggregate| {
+        end += u32::from(belongs(aggregate));
+        end
+    }));
+    let columns: Vec<u32> = of_node.iter().copied().filter(belongs).collect();
+    Ok(Graph::upload(gpu.device(), &offsets, &columns, *count)?)
 }
 
 /// The tentative prolongator `T`. `numbers` are its values, block by block; `None` means ones.
 fn tentative(
     gpu: &Cuda,
-    Aggregates { count, of_node }: &Aggregates,
+    aggregates: &Aggregates,
     numbers: Option<&[f64]>,
     shape: [usize; 2],
 ) -> Result<Blocks> {
-    let kept: Vec<usize> = (0..of_node.len()).filter(|&node| (of_node[node] as usize) < *count).collect();
-    let mut offsets = vec![0u32; of_node.len() + 1];
-    kept.iter().for_each(|&node| offsets[node + 1] = 1);
-    for node in 1..offsets.len() {
-        offsets[node] += offsets[node - 1];
-    }
-    let columns: Vec<u32> = kept.iter().map(|&node| of_node[node]).collect();
+    let graph = joined(gpu, aggregates)?;
     let block = shape[0] * shape[1];
     let values: Vec<f64> = match numbers {
-        Some(numbers) => kept.iter().flat_map(|&node| &numbers[node * block..][..block]).copied().collect(),
-        None => vec![1.0; kept.len()],
+        Some(numbers) => {
+            let of_nodes = aggregates.of_node.iter().zip(numbers.chunks_exact(block));
+            let kept = of_nodes.filter(|(aggregate, _)| (**aggregate as usize) < aggregates.count);
+            kept.flat_map(|(_, block)| block).copied().collect()
+        }
+        None => vec![1.0; graph.entries()],
     };
-    let graph = Graph::upload(gpu.device(), &offsets, &columns, *count)?;
     Ok(Blocks { graph, shape, values: gpu.device().upload(&values)? })
 }
 
 impl Unsmoothed {
-    /// `OVER T` and `Tᵀ`, in the formats of the GPU's cycle. [`OVER`] is the overcorrection factor.
-    fn to(&self, gpu: &Cuda) -> Result<[Matrix; 2]> {
+    /// `T` and `Tᵀ`.
+    fn to(&self, gpu: &Cuda) -> Result<(Blocks, Blocks)> {
         let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
         let values = gpu.device().upload(&vec![1.0; self.members.entries()])?;
-        let restriction = Blocks { graph: graph(gpu, &self.members)?, shape: [1, 1], values };
-        let over = f64::from(OVER);
-        Ok([Matrix::of_blocks(&t, over, &[])?, Matrix::of_blocks(&restriction, 1.0, &[])?])
-    }
-}
-
-impl Level {
-    fn to(&self, gpu: &Cuda) -> Result<cycle::Level> {
-        let transfer = match &self.transfer {
-            Some(Transfer::Smoothed(transfers)) => {
-                let [p, r] = &**transfers;
-                Some([p.to(gpu)?, r.to(gpu)?])
-            }
-            Some(Transfer::Unsmoothed(unsmoothed)) => Some(unsmoothed.to(gpu)?),
-            None => None,
-        };
-        Ok(cycle::Level {
-            a: self.a.to(gpu)?,
-            inverse: gpu.device().upload(self.inverse.as_slice())?,
-            weights: self.weights.clone(),
-            gain: self.gain,
-            transfer,
-        })
+        Ok((t, Blocks { graph: graph(gpu, &self.members)?, shape: [1, 1], values }))
     }
 }
 
@@ -232,7 +231,7 @@ impl<T: Real> OnGpu<T> {
     ) -> krysp_solvers::Result<Vec<Scalar<T>>> {
         let (r, mut z) = open_columns(self, r, z)?;
         let _queueing = self.queueing();
-        self.cycle.apply_many(self.scale, &r, &mut z, dots).map_err(failed)
+        self.cycle.apply_many(&r, &mut z, dots).map_err(failed)
     }
 }
 
@@ -246,13 +245,13 @@ impl<T: Real> LinearOperator for OnGpu<T> {
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
-        self.cycle.apply(self.scale, &r.entries, &mut z.entries).map_err(failed)
+        self.cycle.apply(&r.entries, &mut z.entries).map_err(failed)
     }
 
     fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
-        Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries, None).map_err(failed)?))
+        Ok(CudaScalar(self.cycle.apply_dot(&r.entries, &mut z.entries, None).map_err(failed)?))
     }
 
     fn apply_many(
@@ -286,7 +285,7 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         let squared = r.axpy_norm(a, q);
         let _queueing = self.queueing();
         let (r, z) = (&r.entries, &mut z.entries);
-        let rz = self.cycle.apply_dot(self.scale, r, z, Some(&squared.0)).map_err(failed)?;
+        let rz = self.cycle.apply_dot(r, z, Some(&squared.0)).map_err(failed)?;
         Ok([squared, CudaScalar(rz)])
     }
 

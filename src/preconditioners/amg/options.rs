@@ -17,10 +17,10 @@ pub struct AmgOptions {
     pub sweeps: usize,
     /// A level with at most this many rows is inverted.
     pub max_coarse_size: usize,
-    /// States whether the prolongator of the finest level is smoothed in host memory; on GPUs and over MPI it
-    /// always is. True: up to a third fewer iterations, but at least twice the setup time, which pays for
-    /// many solves. False: the finest level uses unsmoothed aggregation where the matrix is symmetric with
-    /// one unknown per node, and the near-null space is that of the constants.
+    /// True if the prolongator of the finest level is smoothed: up to a third fewer iterations, but at least
+    /// twice the setup time in host memory, which pays for many solves. False: the finest level uses unsmoothed
+    /// aggregation where the matrix is symmetric with one unknown per node, and the near-null space is that of
+    /// the constants.
     pub smooth_finest: bool,
 }
 

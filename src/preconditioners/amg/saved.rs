@@ -6,7 +6,8 @@ use super::apply::Workspaces;
 use super::coarsening::Coarsening;
 use super::cycle::{Level, Transfer};
 use super::product::{PIECE, Piece, Pieces};
-use super::unsmoothed::Unsmoothed;
+use super::stored::Stored;
+use super::unsmoothed::{Unsmoothed, VISITS};
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
 use crate::numbers::Real;
@@ -15,7 +16,7 @@ use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{LinearOperator, Space};
 
 saved!(impl[T: Real] Amg<T> {
-    space, size, whole, pattern, options, scale, setup, levels, dense, reports; workspaces = Workspaces::default()
+    space, size, whole, pattern, options, hierarchy, reports; workspaces = Workspaces::default()
 } where |read| read.fits().is_some());
 
 /// Returns `Some` if a condition holds, for use with `?`.
@@ -44,49 +45,37 @@ impl<T: Real> Amg<T> {
         require(self.whole.cols() == self.whole.rows() && self.space.len() == self.whole.rows())?;
         require(nodes.checked_mul(self.size) == Some(self.space.len()) && self.size > 0)?;
         require(self.pattern.cols() == nodes && self.covers())?;
-        require(self.options.check().is_ok() && self.scale.is_normal())?;
-        let (mut pattern, mut size, mut setup) = (&*self.pattern, self.size, self.setup.iter());
-        let mut goes_on = true;
-        for (at, level) in self.levels.iter().enumerate() {
-            require(goes_on && level.fits(pattern, size))?;
+        require(self.options.check().is_ok() && self.hierarchy.scale.is_normal())?;
+        let (mut pattern, mut size, mut goes_on) = (&*self.pattern, self.size, true);
+        for (at, level) in self.hierarchy.levels.iter().enumerate() {
+            require(goes_on && has_rows(level, pattern, size))?;
             match &level.transfer {
                 None => goes_on = false,
                 Some(Transfer::Unsmoothed(unsmoothed)) => {
-                    require(at == 0 && size == 1 && unsmoothed.fits(pattern))?;
+                    require(at == 0 && size == 1 && level.visits == VISITS && unsmoothed.fits(pattern))?;
                     pattern = &unsmoothed.coarse;
                 }
-                Some(Transfer::Smoothed(transfers)) => {
-                    let coarsening = setup.next()?;
-                    require(coarsening.fits(pattern, size))?;
-                    let (fine, coarse) =
-                        (pattern.rows() * size, coarsening.coarse.rows() * coarsening.modes());
-                    let [p, r] = transfers.each_ref().map(|one| [one.range().len(), one.domain().len()]);
-                    require(p == [fine, coarse] && r == [coarse, fine])?;
-                    let [p, r] = transfers.each_ref().map(|one| one.entries());
-                    let entries = coarsening.prolongation.entries() * size * coarsening.modes();
-                    require([p, r] == [entries; 2])?;
+                Some(Transfer::Smoothed(coarsening)) => {
+                    require(level.visits == 1 && coarsening.fits(pattern, size))?;
                     (pattern, size) = (&coarsening.coarse, coarsening.modes());
                 }
             }
         }
-        require(setup.next().is_none())?;
-        match &self.dense {
+        match &self.hierarchy.last {
             Some(dense) => require(goes_on && dense.rows == pattern.rows() * size),
             None => require(!goes_on),
         }
     }
 }
 
-impl Level {
-    /// Whether the level has `size` rows for each node of `pattern`.
-    fn fits(&self, pattern: &Pattern, size: usize) -> bool {
-        let rows = pattern.rows().checked_mul(size);
-        let lengths = [self.a.domain().len(), self.a.range().len(), self.inverse.as_slice().len()];
-        pattern.cols() == pattern.rows()
-            && lengths.iter().all(|&length| Some(length) == rows)
-            && pattern.entries().checked_mul(size * size) == Some(self.a.entries())
-            && !self.weights.is_empty()
-    }
+/// Whether a level has `size` rows for each node of `pattern`.
+fn has_rows(level: &Level, pattern: &Pattern, size: usize) -> bool {
+    let rows = pattern.rows().checked_mul(size);
+    let lengths = [level.a.domain().len(), level.a.range().len(), level.inverse.as_slice().len()];
+    pattern.cols() == pattern.rows()
+        && lengths.iter().all(|&length| Some(length) == rows)
+        && pattern.entries().checked_mul(size * size) == Some(level.a.entries())
+        && !level.weights.is_empty()
 }
 
 impl Unsmoothed {
@@ -102,8 +91,8 @@ impl Coarsening {
     fn fits(&self, pattern: &Pattern, size: usize) -> bool {
         let (nodes, count, [rows, modes]) = (pattern.rows(), self.aggregates.count, self.shape);
         let shapes = [&self.prolongation, &self.restriction, &self.coarse].map(|p| [p.rows(), p.cols()]);
-        let entries = self.prolongation.entries();
-        let strong = self.strong.as_ref();
+        let (fine, coarse) = (nodes.checked_mul(rows), count.checked_mul(modes));
+        let (entries, strong) = (self.prolongation.entries(), self.strong.as_ref());
         rows == size
             && modes > 0
             && self.aggregates.of_node.len() == nodes
@@ -113,6 +102,10 @@ impl Coarsening {
             && [self.restriction.entries(), self.from.len()] == [entries; 2]
             && self.from.iter().all(|&from| (from as usize) < entries)
             && self.product.fits(nodes, count, self.shape)
+            && [fine, coarse].iter().all(Option::is_some)
+            && self.transfers.each_ref().map(|one| Some(one.range().len())) == [fine, coarse]
+            && self.transfers.each_ref().map(|one| Some(one.domain().len())) == [coarse, fine]
+            && self.transfers.each_ref().map(Stored::entries) == [entries * rows * modes; 2]
     }
 }
 

@@ -5,28 +5,35 @@
 //! aggregates as soon as these are known, so that the rest of the setup and every cycle find their data in
 //! the cache.
 
-use super::on_cuda::{OnGpu, graph, parameters};
+use super::hierarchy::{self, Coarser, Memory};
+use super::nodes::Nodes;
+use super::on_cuda::{OnGpu, graph, joined, parameters, unsmoothed_transfers};
+use super::on_host::{SHIFT, SINGULAR};
 use super::report::LevelReport;
-use super::spectrum::{largest, weights};
-use super::strength::scale_of;
-use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, sampled};
+use super::spectrum::largest;
+use super::unsmoothed::is_worthwhile;
+use super::{Amg, AmgOptions, NAME, blocks, check_square, loaded, sampled};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
-use crate::formats::{MatrixSource, node_pattern, node_rows};
+use crate::formats::{Csr, MatrixSource, node_pattern, node_rows};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::cuda::Array;
 use krysp_kernels::cuda::multigrid;
 use krysp_kernels::cuda::multigrid::coarsening::{
     Aggregates, CoarseLevel, Coarsening, NearNullSpace, Numbers,
 };
-use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
+use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Level, Transfer};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_kernels::cuda::multigrid::permutation::Permutation;
-use krysp_kernels::interrupt;
-use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::ops::Deref;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -72,6 +79,18 @@ impl<T: Real> Amg<T> {
         multigrid::begin::<T>(device);
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
+        let ordered = a.borrowed_on(gpu)?;
+        let values =
+            |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?.into_iter().map(Element::to_f64).collect());
+        let unsmoothed = modes.is_empty() && is_worthwhile(&options, size, pattern, values)?;
+        let of_equal_rows = match size == 1 && !modes.is_empty() {
+            true => Nodes::of_equal_rows(pattern, modes.len()),
+            false => None,
+        };
+        let of_equal_rows = match of_equal_rows {
+            Some(nodes) => Some((nodes, a.in_host_memory()?)),
+            None => None,
+        };
         let modes = match modes.is_empty() {
             true => {
                 NearNullSpace { count: size, values: numbers::constants_of(device, pattern.rows(), size)? }
@@ -81,100 +100,225 @@ impl<T: Real> Amg<T> {
                 NearNullSpace { count: modes.count, values: device.upload(&modes.values)? }
             }
         };
-        let ordered = a.borrowed_on(gpu)?;
         let nodes = match equal {
             true => numbers::nodes(&ordered, size)?,
             false => graph(gpu, &node_pattern(pattern, size)?)?,
         };
-        let mut amg = OnGpu {
-            space: CudaSpace::like(gpu, structure.domain()),
-            whole: pattern.clone(),
-            size,
-            nodes,
-            options,
-            scale: 1.0,
-            setup: vec![],
-            cycle: Cycle::new(device, pattern.rows(), vec![], None)?,
-            reports: vec![],
-            queueing: Mutex::new(()),
-            _keeps: keeps,
+        let space = CudaSpace::like(gpu, structure.domain());
+        let (whole, diagonals) = (&**pattern, OnceCell::new());
+        let mut memory =
+            OnDevice { gpu, options, whole, space: &space, diagonals, of_equal_rows, permutation: None };
+        let build = |a: &Blocks| hierarchy::build(&mut memory, Matrix::Given(a), modes, unsmoothed, started);
+        let (hierarchy, reports) = numbers::with_blocks(&ordered, &nodes, size, build)??;
+        let cycle = Cycle::new(device, pattern.rows(), hierarchy, memory.permutation)?;
+        let (whole, queueing) = (pattern.clone(), Mutex::new(()));
+        Ok(OnGpu { space, whole, size, nodes, options, cycle, reports, queueing, _keeps: keeps })
+    }
+}
+
+/// The setup on a GPU.
+struct OnDevice<'s, T: Real> {
+    gpu: &'s Cuda,
+    options: AmgOptions,
+    /// The pattern of the matrix.
+    whole: &'s Pattern,
+    space: &'s CudaSpace<T>,
+    /// The diagonals by which the finest level is stored, see [`diagonals`].
+    diagonals: OnceCell<Vec<i64>>,
+    /// Nodes of the finest level that differ in their number of unknowns, and the matrix, which the host
+    /// aggregates.
+    of_equal_rows: Option<(Nodes, Cow<'s, Csr<T>>)>,
+    /// Permutation of the finest level.
+    permutation: Option<Permutation>,
+}
+
+/// The matrix of a level in double precision.
+enum Matrix<'a> {
+    Given(&'a Blocks),
+    Made(Blocks),
+}
+
+impl Deref for Matrix<'_> {
+    type Target = Blocks;
+
+    fn deref(&self) -> &Blocks {
+        match self {
+            Matrix::Given(blocks) => blocks,
+            Matrix::Made(blocks) => blocks,
+        }
+    }
+}
+
+impl<T: Real> OnDevice<'_, T> {
+    fn permutation(&self, level: usize) -> Option<&Permutation> {
+        self.permutation.as_ref().filter(|_| level == 0)
+    }
+
+    fn diagonals(&self, level: usize) -> &[i64] {
+        if level > 0 { &[] } else { self.diagonals.get_or_init(|| diagonals(self.whole, self.space)) }
+    }
+}
+
+impl<T: Real> Memory for OnDevice<'_, T> {
+    type Matrix<'a> = Matrix<'a>;
+    type Inverse = Inverse;
+    type Modes = NearNullSpace;
+    type Aggregates = Aggregates;
+    type Stored = cycle::Matrix;
+    type Diagonal = Array<f32>;
+    type Transfer = Transfer;
+    type Last = Dense;
+
+    fn options(&self) -> &AmgOptions {
+        &self.options
+    }
+
+    fn rows(&self, a: &Matrix<'_>) -> u64 {
+        Blocks::rows(a) as u64
+    }
+
+    fn aggregates(
+        &mut self,
+        level: usize,
+        a: &Matrix<'_>,
+        modes: &NearNullSpace,
+    ) -> Result<Option<Aggregates>> {
+        let aggregates = match self.of_equal_rows.take() {
+            Some((nodes, csr)) => {
+                let values = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
+                let matrix = blocks::Blocks::new(csr.pattern(), [1, 1], &values);
+                let known = nodes.aggregated(matrix, modes.count, self.options.strength)?;
+                let known = known.map(|(_, known)| joined(self.gpu, &known)).transpose()?;
+                let of = |joined| Aggregates::of(joined, None, 1, modes, parameters(&self.options));
+                known.map(of).transpose()?
+            }
+            None => Aggregates::new(a, modes, parameters(&self.options))?,
         };
-        let nodes = amg.nodes.clone();
-        let (levels, dense, permutation) =
-            numbers::with_blocks(&ordered, &nodes, size, |a| amg.build(gpu, a, modes, started))??;
-        amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
-        amg.cycle.permutation = permutation;
-        Ok(amg)
+        // the host computes this while the kernels enqueued above run
+        if level > 0 || !self.diagonals(level).is_empty() || !is_wide(self.whole) {
+            return Ok(aggregates);
+        }
+        let (permutation, aggregates) = aggregates.map(Aggregates::permuted).transpose()?.unzip();
+        self.permutation = permutation;
+        Ok(aggregates)
+    }
+
+    /// The inverse diagonal in the order of the level, to which the matrix is then permuted.
+    fn inverse(&self, level: usize, a: &mut Matrix<'_>) -> Result<Inverse> {
+        let permutation = self.permutation(level);
+        let inverse = Inverse::new(a, permutation)?;
+        if let Some(permutation) = permutation {
+            *a = Matrix::Made(permutation.permuted(a)?);
+        }
+        Ok(inverse)
+    }
+
+    fn least(&self, level: usize, inverse: &Inverse) -> Result<f64> {
+        let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
+        inverse.least(self.permutation(level))?.map_err(refused)
+    }
+
+    fn stored(
+        &self,
+        level: usize,
+        a: &Matrix<'_>,
+        inverse: &Inverse,
+        scale: f64,
+    ) -> Result<(cycle::Matrix, Array<f32>)> {
+        let stored = cycle::Matrix::of_blocks(a, scale, self.diagonals(level))?;
+        Ok((stored, numbers::rounded_diagonal(&inverse.values, scale)?))
+    }
+
+    fn refill(&self, level: &mut Level, a: &Matrix<'_>, inverse: &Inverse, scale: f64) -> Result<()> {
+        level.a.refill(a, scale)?;
+        level.inverse = numbers::rounded_diagonal(&inverse.values, scale)?;
+        Ok(())
+    }
+
+    fn largest(&self, at: usize, level: &mut Level) -> Result<f64> {
+        let space = self.gpu.space::<f32>(level.inverse.len());
+        let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
+        numbers::noise(&mut noise.entries, self.permutation(at))?;
+        std::mem::swap(&mut diagonal.entries, &mut level.inverse);
+        let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
+        let largest = largest(&products, &diagonal, noise, &mut level.gain);
+        std::mem::swap(&mut diagonal.diagonal_mut().entries, &mut level.inverse);
+        largest
+    }
+
+    fn coarser<'a>(
+        &self,
+        a: &Matrix<'_>,
+        smoothed: Option<(&Inverse, f64)>,
+        _: &NearNullSpace,
+        aggregates: Aggregates,
+    ) -> Result<Coarser<'a, Self>> {
+        let of = smoothed.map(|(inverse, omega)| (&inverse.values, omega));
+        let CoarseLevel { coarsening, numbers, modes } =
+            CoarseLevel::new(a, of, aggregates, parameters(&self.options))?;
+        let Numbers { prolongation, restriction, coarse } = numbers;
+        let [p, r] = match smoothed {
+            Some(_) => {
+                let [p, r] =
+                    [&prolongation, &restriction].map(|blocks| cycle::Matrix::of_blocks(blocks, 1.0, &[]));
+                [p?, r?]
+            }
+            None => unsmoothed_transfers([&prolongation, &restriction])?,
+        };
+        Ok((Transfer { p, r, coarsening }, Matrix::Made(coarse), modes))
+    }
+
+    fn renew<'a>(
+        &self,
+        transfer: &mut Transfer,
+        a: &Matrix<'_>,
+        inverse: &Inverse,
+        omega: f64,
+    ) -> Result<Matrix<'a>> {
+        let Transfer { p, r, coarsening } = transfer;
+        let Numbers { prolongation, restriction, coarse } = coarsening.numbers(a, &inverse.values, omega)?;
+        if !coarsening.is_unsmoothed() {
+            p.refill(&prolongation, 1.0)?;
+            r.refill(&restriction, 1.0)?;
+        }
+        Ok(Matrix::Made(coarse))
+    }
+
+    fn last(&self, a: &Matrix<'_>, _: &NearNullSpace, scale: f64) -> Result<Dense> {
+        inverted(a, scale)
+    }
+
+    fn renew_last(&self, last: &mut Dense, a: &Matrix<'_>, scale: f64) -> Result<()> {
+        *last = inverted(a, scale)?;
+        Ok(())
+    }
+
+    fn report(&self, level: &Level) -> Result<LevelReport> {
+        let (a, rows) = (level.a.product(), level.inverse.len());
+        let formats = match &level.transfer {
+            Some(Transfer { p, r, .. }) => format!("{}, {} and {}", level.a.name(), p.name(), r.name()),
+            None => level.a.name().into(),
+        };
+        let bytes = level.transfer.as_ref().map_or(0, Transfer::bytes) + a.bytes() + 4 * rows;
+        Ok(LevelReport::new(rows, a.shape().entries, bytes, formats))
+    }
+
+    fn report_last(&self, last: &Dense) -> LevelReport {
+        LevelReport::dense(last.rows)
+    }
+}
+
+/// Inverts the coarsest level; one that is singular up to rounding is regularized by a shift of its diagonal.
+fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
+    let refused = |row, pivot: f64| Error::NotPositive { what: NAME, row, pivot: pivot / scale };
+    match numbers::inverted(a, scale, 1.0)? {
+        Ok(dense) => Ok(dense),
+        Err((row, pivot, diagonal)) if pivot < -SINGULAR * diagonal => Err(refused(row, pivot)),
+        Err((row, pivot, _)) => numbers::inverted(a, scale, 1.0 + SHIFT)?.map_err(|_| refused(row, pivot)),
     }
 }
 
 impl<T: Real> OnGpu<T> {
-    fn build(
-        &mut self,
-        gpu: &Cuda,
-        finest: &Blocks,
-        mut modes: NearNullSpace,
-        mut started: Instant,
-    ) -> Result<(Vec<Level>, Option<Dense>, Option<Permutation>)> {
-        let (mut levels, mut permutation) = (vec![], None);
-        let mut kept: Blocks;
-        let mut a = finest;
-        loop {
-            interrupt::check("AMG setup")?;
-            if a.rows() <= self.options.max_coarse_size {
-                let least = least(&Inverse::new(a, None)?, None)?;
-                if levels.is_empty() {
-                    self.scale = scale_of(least);
-                }
-                let dense = inverted(a, self.scale)?;
-                self.reports.push(LevelReport::dense(dense.rows, started));
-                return Ok((levels, Some(dense), permutation));
-            }
-            let mut aggregates = match levels.len() < LEVELS {
-                true => Aggregates::new(a, &modes, parameters(&self.options))?,
-                false => None,
-            };
-            // the host computes this while the kernels enqueued above run
-            let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
-            if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
-                (permutation, aggregates) = aggregates.map(Aggregates::permuted).transpose()?.unzip();
-            }
-            let in_order = permutation.as_ref().filter(|_| levels.is_empty());
-            let inverse = Inverse::new(a, in_order)?;
-            let least = least(&inverse, in_order)?;
-            if levels.is_empty() {
-                self.scale = scale_of(least);
-            }
-            if let Some(permutation) = in_order {
-                kept = permutation.permuted(a)?;
-                a = &kept;
-            }
-            let mut level = Level {
-                a: Matrix::of_blocks(a, self.scale, &diagonals)?,
-                inverse: numbers::rounded_diagonal(&inverse.values, self.scale)?,
-                weights: vec![],
-                gain: None,
-                transfer: None,
-            };
-            let omega = set_weights(gpu, &mut level, self.options.sweeps, in_order)?;
-            let Some(aggregates) = aggregates else {
-                self.reports.push(LevelReport::on_gpu(&level, started));
-                levels.push(level);
-                return Ok((levels, None, permutation));
-            };
-            let CoarseLevel { coarsening, numbers, modes: below } =
-                CoarseLevel::new(a, &inverse.values, omega, aggregates, parameters(&self.options))?;
-            let Numbers { prolongation, restriction, coarse } = numbers;
-            level.transfer = Some(transfer([&prolongation, &restriction])?);
-            self.reports.push(LevelReport::on_gpu(&level, started));
-            started = Instant::now();
-            levels.push(level);
-            self.setup.push(coarsening);
-            (kept, modes) = (coarse, below);
-            a = &kept;
-        }
-    }
-
     /// The aggregate of each node of each level, `None` for nodes that are only smoothed.
     #[doc(hidden)]
     pub fn aggregates(&self) -> Result<Vec<Vec<Option<u32>>>> {
@@ -183,25 +327,15 @@ impl<T: Real> OnGpu<T> {
             let of_node = |node: &[u32]| (node[0] < node[1]).then(|| columns[node[0] as usize]);
             Ok(offsets.windows(2).map(of_node).collect())
         };
-        let mut all = self.setup.iter().map(of_level).collect::<Result<Vec<Vec<_>>>>()?;
+        let transfers = self.cycle.hierarchy.levels.iter().filter_map(|level| level.transfer.as_ref());
+        let all = transfers.map(|transfer| of_level(&transfer.coarsening));
+        let mut all = all.collect::<Result<Vec<Vec<_>>>>()?;
         if let (Some(permutation), Some(first)) = (&self.cycle.permutation, all.first_mut()) {
             let places = permutation.places_of_nodes()?;
             *first = places.iter().map(|&place| first[place as usize]).collect();
         }
         Ok(all)
     }
-}
-
-/// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
-fn least(inverse: &Inverse, permutation: Option<&Permutation>) -> Result<f64> {
-    let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
-    inverse.least(permutation)?.map_err(refused)
-}
-
-/// `P` and `Pᵀ`, in the formats of the cycle.
-fn transfer(blocks: [&Blocks; 2]) -> Result<[Matrix; 2]> {
-    let [p, r] = blocks.map(|blocks| Matrix::of_blocks(blocks, 1.0, &[]));
-    Ok([p?, r?])
 }
 
 /// The diagonals on which a sample of rows has entries, if few of their slots would be padding. Empty if
@@ -243,27 +377,9 @@ fn is_wide(pattern: &Pattern) -> bool {
     })
 }
 
-/// Chooses the weights of a level's smoother; returns the `ω` of the prolongator.
-fn set_weights(
-    gpu: &Cuda,
-    level: &mut Level,
-    sweeps: usize,
-    permutation: Option<&Permutation>,
-) -> Result<f64> {
-    let space = gpu.space::<f32>(level.inverse.len());
-    let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
-    numbers::noise(&mut noise.entries, permutation)?;
-    std::mem::swap(&mut diagonal.entries, &mut level.inverse);
-    let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
-    let largest = largest(&products, &diagonal, noise, &mut level.gain)?;
-    std::mem::swap(&mut diagonal.diagonal_mut().entries, &mut level.inverse);
-    level.weights = weights(largest, sweeps);
-    Ok(4.0 / 3.0 / largest)
-}
-
 /// A level's matrix as a linear operator.
 struct Products<'a> {
-    matrix: &'a Matrix,
+    matrix: &'a cycle::Matrix,
     space: CudaSpace<f32>,
 }
 
@@ -289,75 +405,20 @@ impl LinearOperator for Products<'_> {
     }
 }
 
-/// Inverts the coarsest level; one that is singular up to rounding is regularized by a shift of its diagonal.
-fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
-    let refused = |row, pivot: f64| Error::NotPositive { what: NAME, row, pivot: pivot / scale };
-    match numbers::inverted(a, scale, 1.0)? {
-        Ok(dense) => Ok(dense),
-        Err((row, pivot, diagonal)) if pivot < -SINGULAR * diagonal => Err(refused(row, pivot)),
-        Err((row, pivot, _)) => numbers::inverted(a, scale, 1.0 + SHIFT)?.map_err(|_| refused(row, pivot)),
-    }
-}
-
 /// Keeps aggregates, modes and patterns; recomputes the values of all levels, on the GPU alone if the
 /// operator is there. After an error the preconditioner must be refreshed again before it is applied.
 impl<T: Real> Refresh<T> for OnGpu<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
-        let (gpu, nodes) = (self.space.gpu().clone(), self.nodes.clone());
-        numbers::with_blocks(&*a.borrowed_on(&gpu)?, &nodes, self.size, |a| self.renew(&gpu, a))?
-    }
-}
-
-impl<T: Real> OnGpu<T> {
-    fn renew(&mut self, gpu: &Cuda, finest: &Blocks) -> Result<()> {
-        let mut kept: Blocks;
-        let mut a = finest;
-        // the diagonals of coarse levels are checked at the end, so that the GPU does not wait for the host
-        // at each level
-        let mut inverses = vec![];
-        for at in 0..=self.cycle.levels.len() {
-            let permutation = self.cycle.permutation.as_ref().filter(|_| at == 0);
-            let inverse = Inverse::new(a, permutation)?;
-            if at == 0 {
-                self.scale = scale_of(least(&inverse, permutation)?);
-            }
-            if let Some(permutation) = permutation {
-                kept = permutation.permuted(a)?;
-                a = &kept;
-            }
-            let Some(level) = self.cycle.levels.get_mut(at) else {
-                inverses.push(inverse);
-                for inverse in inverses.drain(..) {
-                    least(&inverse, None)?;
-                }
-                if self.cycle.dense.is_some() {
-                    self.cycle.dense = Some(inverted(a, self.scale)?);
-                }
-                break;
-            };
-            level.a.refill(a, self.scale)?;
-            level.inverse = numbers::rounded_diagonal(&inverse.values, self.scale)?;
-            let omega = set_weights(gpu, level, self.options.sweeps, permutation)?;
-            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else {
-                inverses.push(inverse);
-                break;
-            };
-            if coarsening.is_unsmoothed() {
-                kept = coarsening.sums(a)?;
-            } else {
-                let Numbers { prolongation, restriction, coarse } =
-                    coarsening.numbers(a, &inverse.values, omega)?;
-                p.refill(&prolongation, 1.0)?;
-                r.refill(&restriction, 1.0)?;
-                kept = coarse;
-            }
-            a = &kept;
-            if at > 0 {
-                inverses.push(inverse);
-            }
-        }
-        inverses.iter().try_for_each(|inverse| least(inverse, None).map(drop))
+        let OnGpu { space, whole, nodes, size, options, cycle, .. } = self;
+        let (gpu, permutation, diagonals) = (space.gpu(), cycle.permutation.take(), OnceCell::new());
+        let options = *options;
+        let memory = OnDevice { gpu, options, whole, space, diagonals, of_equal_rows: None, permutation };
+        let refresh = |a: &Blocks| hierarchy::refresh(&memory, &mut cycle.hierarchy, Matrix::Given(a));
+        let refreshed =
+            a.borrowed_on(gpu).and_then(|a| Ok(numbers::with_blocks(&*a, nodes, *size, refresh)?));
+        cycle.permutation = memory.permutation;
+        refreshed?
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! T = 1 where a node belongs to an aggregate
 //! A_c = Tᵀ A T                                sums of entries
-//! x ← x + OVER T cycle(Tᵀ (b − A x))          PASSES cycles on the next level
+//! x ← x + OVER T cycle(Tᵀ (b − A x))          VISITS cycles on the next level
 //! ```
 //!
 //! Piecewise constant vectors have too much energy, so the coarse correction is too small: the overcorrection
@@ -22,11 +22,9 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::product::{self, Row};
-use super::sampled;
+use super::{AmgOptions, sampled};
 use crate::error::Result;
-use crate::formats::Csr;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
-use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
@@ -36,10 +34,10 @@ use std::sync::Arc;
 
 /// Overcorrection factor of the coarse correction. The cycle is symmetric positive definite for values below
 /// two.
-pub(super) const OVER: f32 = 1.6;
+pub(crate) const OVER: f32 = 1.6;
 
 /// Number of cycles on the next level per cycle of the finest one.
-pub(super) const PASSES: usize = 3;
+pub(super) const VISITS: usize = 3;
 
 /// Number of rows tested for symmetry, and relative difference of mirrored off-diagonal entries that is
 /// attributed to rounding.
@@ -51,26 +49,31 @@ const AHEAD: usize = 4;
 
 /// Unsmoothed aggregation of the finest level.
 #[derive(Debug)]
-pub(super) struct Unsmoothed {
+pub(crate) struct Unsmoothed {
     pub(super) aggregates: Aggregates,
     /// The nodes of each aggregate.
-    pub(super) members: Pattern,
-    pub(super) coarse: Arc<Pattern>,
+    pub(crate) members: Pattern,
+    pub(crate) coarse: Arc<Pattern>,
 }
 
 saved!(impl[] Unsmoothed { aggregates, members, coarse });
 
 impl Unsmoothed {
-    /// Aggregates a matrix with 1 x 1 blocks; returns the values of the next level as well.
-    pub(super) fn new(a: Blocks<'_>, aggregates: Aggregates) -> Result<(Unsmoothed, Buffer<f64>)> {
+    /// Aggregates a matrix with 1 x 1 blocks; returns the values of the next level as well. On ranks, the nodes
+    /// beyond the rows are ghosts, and their aggregates are columns beyond those of the rank.
+    pub(crate) fn new(
+        a: Blocks<'_>,
+        aggregates: Aggregates,
+        columns: usize,
+    ) -> Result<(Unsmoothed, Buffer<f64>)> {
         let Aggregates { count, of_node } = &aggregates;
-        let (count, nodes) = (*count, of_node.len());
+        let (count, nodes) = (*count, a.pattern.rows());
         let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
         let offsets = Offsets::of_rows(count, &|aggregate| starts.range(aggregate).len());
-        let columns = map_rows(offsets.end(), 3, &|at| place_of(members[at]));
-        let members = Pattern::sorted(offsets, columns, nodes)?;
+        let members = map_rows(offsets.end(), 3, &|at| place_of(members[at]));
+        let members = Pattern::sorted(offsets, members, nodes)?;
         let row = |aggregate: usize, to: &mut Row| sum(a, of_node, &members, aggregate, to);
-        let (coarse, values) = product::assembled([count, count], 1, &row)?;
+        let (coarse, values) = product::assembled([count, columns], 1, &row)?;
         Ok((Unsmoothed { aggregates, members, coarse: Arc::new(coarse) }, values))
     }
 
@@ -129,22 +132,38 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
     }
 }
 
-/// Whether a sample of rows shows a symmetric matrix, up to rounding.
-pub(super) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
-    let (pattern, values, rows) = (csr.pattern(), csr.entries(), csr.rows());
+/// Returns whether the finest level of a matrix without given modes and with `size` rows per node uses
+/// unsmoothed aggregation. `values` returns the entries at some positions of the pattern. Columns beyond the rows
+/// (ghosts on ranks) are not compared.
+pub(crate) fn is_worthwhile(
+    options: &AmgOptions,
+    size: usize,
+    pattern: &Pattern,
+    values: impl FnOnce(&[usize]) -> Result<Vec<f64>>,
+) -> Result<bool> {
+    if options.smooth_finest || size > 1 {
+        return Ok(false);
+    }
     let place = |row: usize, column: usize| {
         let at = pattern.row(row).binary_search(&(column as u32)).ok()?;
         Some(pattern.offsets.at(row) + at)
     };
-    let size = |entry: usize| values[entry].to_f64().abs();
-    let own = |row: usize| place(row, row).map_or(0.0, size);
-    sampled(rows, SAMPLE).all(|row| {
-        pattern.offsets.range(row).all(|entry| {
+    // an entry of a sampled row, the mirrored one, and both diagonal entries
+    let mut groups: Vec<[Option<usize>; 4]> = vec![];
+    for row in sampled(pattern.rows(), SAMPLE) {
+        for entry in pattern.offsets.range(row) {
             let column = pattern.columns[entry] as usize;
-            let mirrored = place(column, row);
-            let apart = mirrored.map_or(size(entry), |other| (values[entry] - values[other]).to_f64().abs());
-            let largest = mirrored.map_or(0.0, size).max(size(entry)).max((own(row) * own(column)).sqrt());
-            apart <= ROUNDING * largest
-        })
-    })
+            if column < pattern.rows() {
+                groups.push([Some(entry), place(column, row), place(row, row), place(column, column)]);
+            }
+        }
+    }
+    let mut values = values(&groups.iter().flatten().flatten().copied().collect::<Vec<_>>())?.into_iter();
+    let mut is_symmetric = |group: [Option<usize>; 4]| {
+        let [entry, mirrored, row, column] =
+            group.map(|place| place.and_then(|_| values.next()).unwrap_or(0.0));
+        let largest = entry.abs().max(mirrored.abs()).max((row * column).abs().sqrt());
+        (entry - mirrored).abs() <= ROUNDING * largest
+    };
+    Ok(groups.into_iter().all(&mut is_symmetric))
 }

@@ -1,0 +1,182 @@
+//! Features of multigrid, which are the same in every memory.
+
+use super::{Law, Violation};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::testing::matrices;
+use std::ops::RangeInclusive;
+
+/// Largest number of rows of a level that is inverted, so that small matrices have several levels.
+pub const MAX_COARSE_SIZE: usize = 40;
+
+/// Multigrid in one memory.
+pub trait Multigrid {
+    /// A hierarchy.
+    type Hierarchy;
+
+    /// Builds a hierarchy in which levels of at most [`MAX_COARSE_SIZE`] rows are inverted; without modes, the
+    /// near-null space is that of the constants.
+    fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<Self::Hierarchy>;
+
+    /// Takes new values of the matrix.
+    fn refresh(&self, m: &mut Self::Hierarchy, a: &Csr<f64>) -> Result<()>;
+
+    /// The aggregate of each node of each level, `None` for nodes without one.
+    fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>>;
+
+    /// Number of iterations of conjugate gradients to a relative residual of 1e-8; an error if it does not
+    /// converge.
+    fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize>;
+
+    /// The table of the levels.
+    fn table(&self, m: &Self::Hierarchy) -> String;
+}
+
+/// How hierarchies in a memory relate to those of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Relation {
+    /// The aggregates are the same.
+    pub same_aggregates: bool,
+    /// The admissible numbers of iterations, given that of the host.
+    pub iterations: fn(usize) -> RangeInclusive<usize>,
+}
+
+/// A matrix, the same pattern with other values, and modes.
+struct System {
+    name: &'static str,
+    a: Csr<f64>,
+    other: Csr<f64>,
+    modes: Vec<Vec<f64>>,
+    /// Upper bound of the iterations on the host.
+    most: usize,
+}
+
+/// Checks that `memory` has the features of `host`: both kinds of aggregation on the finest level, nodes with equal
+/// and different numbers of unknowns, modes, refreshes, values of any magnitude, a table, and refusals.
+pub fn multigrid<M: Multigrid>(host: &impl Multigrid, memory: &M, relation: Relation) -> Law {
+    for system in systems()? {
+        for smooth_finest in [false, true] {
+            let checked = same_features(host, memory, relation, &system, smooth_finest);
+            checked.map_err(|violation| violation.on(&format!("{}, {smooth_finest}", system.name)))?;
+        }
+    }
+    refusals(memory)
+}
+
+fn failed(error: crate::error::Error) -> Violation {
+    Violation::new("multigrid", error.to_string())
+}
+
+fn require(holds: bool, how: impl FnOnce() -> String) -> Law {
+    if holds { Ok(()) } else { Err(Violation::new("multigrid", how())) }
+}
+
+fn same_features<H: Multigrid, M: Multigrid>(
+    host: &H,
+    memory: &M,
+    relation: Relation,
+    System { a, other, modes, most, .. }: &System,
+    smooth_finest: bool,
+) -> Law {
+    let mut expected = host.build(a, modes, smooth_finest).map_err(failed)?;
+    let mut m = memory.build(a, modes, smooth_finest).map_err(failed)?;
+    let tables = [host.table(&expected), memory.table(&m)];
+    if relation.same_aggregates {
+        let [ours, theirs] =
+            [host.aggregates(&expected), memory.aggregates(&m)].map(|all| all.map_err(failed));
+        require(ours? == theirs?, || format!("other aggregates:\n{}\n{}", tables[0], tables[1]))?;
+        let [ours, theirs] = tables.each_ref().map(|table| rows(table));
+        require(ours == theirs && !ours.is_empty(), || format!("levels of {ours:?}, not {theirs:?} rows"))?;
+    }
+    let b = matrices::vector(a.rows());
+    let mut iterations = vec![];
+    // the last matrix is the first again
+    for (step, matrix) in [a, other, a].into_iter().enumerate() {
+        if step > 0 {
+            host.refresh(&mut expected, matrix).map_err(failed)?;
+            memory.refresh(&mut m, matrix).map_err(failed)?;
+        }
+        let of_host = host.iterations(&expected, matrix, &b).map_err(failed)?;
+        let got = memory.iterations(&m, matrix, &b).map_err(failed)?;
+        let range = (relation.iterations)(of_host);
+        require(of_host <= *most, || format!("{of_host} iterations on the host, at most {most}"))?;
+        require(range.contains(&got), || format!("step {step}: {got} iterations, {of_host} on the host"))?;
+        iterations.push(got);
+    }
+    require(iterations[0] == iterations[2], || format!("{iterations:?} iterations after refreshes"))?;
+    let b: Vec<f64> = b.iter().map(|b| 1e60 * b).collect();
+    let got = memory.iterations(&m, a, &b).map_err(failed)?;
+    require(got.abs_diff(iterations[0]) <= 1, || format!("{got} iterations for 1e60 b: {iterations:?}"))
+}
+
+/// The numbers of rows in a table: its second column.
+fn rows(table: &str) -> Vec<usize> {
+    table.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
+}
+
+fn refusals<M: Multigrid>(memory: &M) -> Law {
+    let a = matrices::stencil7(6).csr::<f64>().map_err(failed)?;
+    let negative = a.with_values(&a.entries().iter().map(|v| -v).collect::<Vec<_>>()).map_err(failed)?;
+    let mut m = memory.build(&a, &[], false).map_err(failed)?;
+    require(memory.build(&negative, &[], false).is_err(), || "a negative diagonal is accepted".into())?;
+    require(memory.refresh(&mut m, &negative).is_err(), || "a refresh accepts a negative diagonal".into())?;
+    let entries: Vec<_> =
+        a.triplets().map(|(i, j, v)| (i, if i == j { j } else { (j + 1) % 216 }, v)).collect();
+    let moved = Csr::from_triplets(216, 216, &entries).map_err(failed)?;
+    require(memory.refresh(&mut m, &moved).is_err(), || "a refresh accepts another pattern".into())?;
+    memory.refresh(&mut m, &a).map_err(failed)
+}
+
+/// The translations and rotations of points in space, unknown by unknown.
+fn rigid(points: &[[f64; 3]]) -> Vec<Vec<f64>> {
+    let moves = |&[x, y, z]: &[f64; 3]| {
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-y, x, 0.0], [-z, 0.0, x], [0.0, -z, y]]
+    };
+    (0..6).map(|mode| points.iter().flat_map(|point| moves(point)[mode]).collect()).collect()
+}
+
+fn systems() -> std::result::Result<Vec<System>, Violation> {
+    let csr = |a: matrices::Matrix| a.csr::<f64>().map_err(failed);
+    let kept = |a: &Csr<f64>,
+                kept: &dyn Fn(usize, usize) -> bool,
+                value: &dyn Fn(usize, usize, f64) -> f64| {
+        let entries = a.triplets().filter(|&(i, j, _)| kept(i, j)).map(|(i, j, v)| (i, j, value(i, j, v)));
+        Csr::from_triplets(a.rows(), a.rows(), &entries.collect::<Vec<_>>()).map_err(failed)
+    };
+    let all = |_, _| true;
+    let same = |_, _, v| v;
+    let (grid, part) = (csr(matrices::stencil7(11))?, csr(matrices::elasticity(5))?);
+    let layers = kept(&grid, &all, &|i, j, v| if i.abs_diff(j) >= 121 { 0.01 * v } else { v })?;
+    let flow = kept(&grid, &all, &|i, j, v| if j == i + 1 { 0.9 * v } else { v })?;
+    let holes = kept(&part, &|i, j| i == j || !(i + j).is_multiple_of(101), &same)?;
+    let dirichlet = |i: usize| i.is_multiple_of(29);
+    let dirichlet = kept(&grid, &|i, j| i == j || !(dirichlet(i) || dirichlet(j)), &same)?;
+    let points: Vec<[f64; 3]> =
+        (0..125).map(|i| [i % 5, i / 5 % 5, i / 25].map(|x| x as f64 - 2.0)).collect();
+    let modes = rigid(&points);
+    // without the third unknown of the nodes on one side, nodes differ in their number of unknowns
+    let free: Vec<usize> = (0..part.rows()).filter(|i| i % 3 != 2 || i / 75 > 0).collect();
+    let place = |i: usize| free.binary_search(&i).ok();
+    let entries: Vec<_> = part.triplets().filter_map(|(i, j, v)| Some((place(i)?, place(j)?, v))).collect();
+    let clamped = Csr::from_triplets(free.len(), free.len(), &entries).map_err(failed)?;
+    let of_free = modes.iter().map(|mode| free.iter().map(|&i| mode[i]).collect()).collect();
+    let systems = [
+        ("grid", grid, vec![], 20),
+        ("layers", layers, vec![], 26),
+        ("flow", flow, vec![], 30),
+        ("Dirichlet rows", dirichlet, vec![], 20),
+        ("elasticity", part.clone(), vec![], 40),
+        ("rigid body modes", part, modes.clone(), 25),
+        ("nodes with missing entries", holes, modes, 30),
+        ("nodes of different size", clamped, of_free, 40),
+        ("diagonal", matrices::edge::diagonal(200).csr().map_err(failed)?, vec![], 2),
+    ];
+    systems
+        .into_iter()
+        .map(|(name, a, modes, most)| {
+            let larger = |(i, j, v): (usize, usize, f64)| if i == j { 1.1 * v } else { v };
+            let other = a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).map_err(failed)?;
+            Ok(System { name, a, other, modes, most })
+        })
+        .collect()
+}

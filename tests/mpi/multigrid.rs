@@ -1,0 +1,119 @@
+//! Features of multigrid that are the same in every memory: ranks, in host memory and with GPUs.
+
+use crate::multigrid_on_host::{OnHost, options};
+use crate::{cuts, part, share};
+use krysp::mpi::{RankAmg, RankMatrix, Ranks};
+use krysp::testing::laws::{self, Multigrid, Relation};
+use krysp::{Cg, Csr, Result};
+
+/// Ranks with equally many nodes of three rows.
+struct OnRanks<'r> {
+    ranks: &'r Ranks,
+    /// Which of the partitions.
+    which: usize,
+}
+
+impl OnRanks<'_> {
+    fn cut(&self, a: &Csr<f64>) -> Vec<usize> {
+        let mut cut = cuts(a.rows() / 3, self.ranks.size()).swap_remove(self.which);
+        cut.iter_mut().for_each(|bound| *bound *= 3);
+        cut[self.ranks.size()] = a.rows();
+        cut
+    }
+
+    fn rows(&self, a: &Csr<f64>) -> RankMatrix<f64> {
+        share(self.ranks, a, &self.cut(a))
+    }
+}
+
+impl Multigrid for OnRanks<'_> {
+    type Hierarchy = RankAmg<f64>;
+
+    fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<RankAmg<f64>> {
+        let cut = self.cut(a);
+        let own: Vec<&[f64]> = modes.iter().map(|mode| part(self.ranks, mode, &cut)).collect();
+        RankAmg::with(&self.rows(a), &own, options(smooth_finest))
+    }
+
+    fn refresh(&self, m: &mut RankAmg<f64>, a: &Csr<f64>) -> Result<()> {
+        m.refresh(&self.rows(a))
+    }
+
+    fn aggregates(&self, m: &RankAmg<f64>) -> Result<Vec<Vec<Option<u32>>>> {
+        Ok(m.aggregates())
+    }
+
+    fn iterations(&self, m: &RankAmg<f64>, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
+        let (rows, own) = (self.rows(a), part(self.ranks, b, &self.cut(a)));
+        let report = Cg::new(&rows).preconditioner(m).rtol(1e-8).solve(own)?.report;
+        assert!(report.converged(), "{report}");
+        Ok(report.iterations)
+    }
+
+    fn table(&self, m: &RankAmg<f64>) -> String {
+        m.to_string()
+    }
+}
+
+/// One rank has the hierarchy of the host; several have other aggregates at their borders.
+fn relation(ranks: &Ranks) -> Relation {
+    let alone = ranks.size() == 1;
+    Relation {
+        same_aggregates: alone,
+        iterations: if alone { |host| host..=host } else { |host| 1..=host + host / 2 + 3 },
+    }
+}
+
+pub(super) fn features(ranks: &Ranks) {
+    for which in [0, 2] {
+        laws::multigrid(&OnHost, &OnRanks { ranks, which }, relation(ranks)).unwrap();
+    }
+}
+
+/// The levels on ranks with GPUs are copies of those in host memory.
+#[cfg(feature = "cuda")]
+pub(super) fn features_on_gpus(ranks: &Ranks) {
+    use krysp::{Cuda, ToCuda};
+
+    struct OnGpus<'r>(OnRanks<'r>, Cuda);
+
+    impl Multigrid for OnGpus<'_> {
+        type Hierarchy = (RankAmg<f64>, RankAmg<f64, Cuda>);
+
+        fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<Self::Hierarchy> {
+            let host = self.0.build(a, modes, smooth_finest)?;
+            let copy = host.to(&self.1)?;
+            Ok((host, copy))
+        }
+
+        fn refresh(&self, m: &mut Self::Hierarchy, a: &Csr<f64>) -> Result<()> {
+            self.0.refresh(&mut m.0, a)?;
+            m.1 = m.0.to(&self.1)?;
+            Ok(())
+        }
+
+        fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>> {
+            self.0.aggregates(&m.0)
+        }
+
+        fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
+            let (rows, own) = (self.0.rows(a).to(&self.1)?, part(self.0.ranks, b, &self.0.cut(a)));
+            let report = Cg::new(&rows).preconditioner(&m.1).rtol(1e-8).solve(own)?.report;
+            assert!(report.converged(), "{report}");
+            Ok(report.iterations)
+        }
+
+        fn table(&self, m: &Self::Hierarchy) -> String {
+            m.1.to_string()
+        }
+    }
+
+    let gpu = ranks.gpu().unwrap();
+    for which in [0, 2] {
+        let on_gpus = OnGpus(OnRanks { ranks, which }, gpu.clone());
+        let alone = ranks.size() == 1;
+        let iterations: fn(usize) -> _ =
+            if alone { |host| host.saturating_sub(1)..=host + 1 } else { |host| 1..=host + host / 2 + 4 };
+        laws::multigrid(&OnHost, &on_gpus, Relation { same_aggregates: alone, iterations }).unwrap();
+    }
+}
