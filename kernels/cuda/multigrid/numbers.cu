@@ -119,11 +119,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Sh
         if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
     }
 }
-// Converts values to double precision.
-extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {
+// Converts values to double precision: those at `places`, or all if `places` is null.
+extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, const u32* places, u64 count, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < count) to[at] = double(values[at]);
+    if (at < count) to[at] = double(values[places ? places[at] : at]);
 }
 // Row offsets of the pattern of nodes, whose scalar rows have equal patterns and columns grouped by node.
 extern "C" __global__ __launch_bounds__(THREADS) void node_offsets(const u32* offsets, u32 nodes, u32 size, u32* to) {

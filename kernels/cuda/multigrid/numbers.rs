@@ -11,7 +11,6 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::device_csr::{DeviceCsr, RowStarts};
 use crate::cuda::preconditioners::coarse;
-use crate::cuda::team::post::Collect;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -47,14 +46,18 @@ pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialized(entries / (size * size))?, count))
 }
 
-/// The entries at some positions.
-pub fn entries_at<T: Real>(a: &DeviceCsr<T>, at: &[usize]) -> Result<Vec<T>> {
-    let places: Vec<u32> = at.iter().map(|&at| at as u32).collect();
-    let mut entries = a.device().pinned::<T>(places.len())?;
-    let mut collect = Collect::new(a.device(), a.nnz(), &places)?;
-    collect.queue(&a.values, &mut entries)?;
-    collect.wait()?;
-    Ok(entries.as_ref().to_vec())
+/// The entries at some positions, in double precision.
+pub fn entries_at<T: Real>(a: &DeviceCsr<T>, at: &[usize]) -> Result<Vec<f64>> {
+    assert!(at.iter().all(|&at| at < a.nnz()), "entries of the matrix");
+    u32::try_from(a.nnz()).map_err(|_| too_many(a.nnz()))?;
+    let (device, mut entries) = (a.device(), vec![0.0; at.len()]);
+    let places = device.upload(&at.iter().map(|&at| at as u32).collect::<Vec<_>>())?;
+    let gathered = device.uninitialized::<f64>(at.len())?;
+    let (from, places, count, to) =
+        (a.values.address(0), places.address(0), at.len() as u64, gathered.address(0));
+    queue!(device, T, "widen_entries", config(at.len()), from, places, count, to);
+    gathered.read(&mut entries)?;
+    Ok(entries)
 }
 
 /// Calls `made` with the matrix in blocks of `size` rows, in double precision. `graph` is the result of
@@ -101,8 +104,8 @@ pub fn with_blocks<T: Real, R>(
             to
         );
     } else if size == 1 {
-        let count = entries as u64;
-        queue!(&device, T, "widen_entries", config(entries), from, count, to);
+        let (all, count) = (0u64, entries as u64);
+        queue!(&device, T, "widen_entries", config(entries), from, all, count, to);
     } else {
         queue!(&device, T, "gather_blocks", by_node, offsets, nodes, block, columns, from, of_nodes, to);
     }

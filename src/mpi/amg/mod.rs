@@ -10,7 +10,9 @@
 //!
 //! Communication of a cycle: for each distributed level and each neighbour, one message per product with the
 //! level's matrix, overlapped with the product of the diagonal block, one message for the product with `P`,
-//! and one for that with `Pᵀ`. The right-hand side of the replicated levels takes one gather.
+//! and one for that with `Pᵀ`. The right-hand side of the replicated levels takes one gather. Unsmoothed
+//! aggregation of the finest level needs no message for its transfers, but a cycle visits all other levels three
+//! times: [`AmgOptions::smooth_finest`] saves messages.
 
 mod local;
 mod memory;

@@ -7,7 +7,7 @@ use super::modes::DEPENDENT;
 use super::report::{LevelReport, write_table};
 use super::stored::Stored;
 use super::strength::DOMINANT;
-use super::unsmoothed::{OVER, Unsmoothed};
+use super::unsmoothed::OVER;
 use super::{Amg, AmgOptions};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
 use crate::error::Result;
@@ -127,8 +127,10 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
             Some(cycle::Transfer { p: p?, r: r?, coarsening })
         }
         Some(Transfer::Unsmoothed(unsmoothed)) => {
-            let (t, restriction) = unsmoothed.to(gpu)?;
-            let [p, r] = unsmoothed_transfers([&t, &restriction])?;
+            let t = tentative(gpu, &unsmoothed.aggregates, None, [1, 1])?;
+            let values = gpu.device().upload(&vec![1.0; unsmoothed.members.entries()])?;
+            let restriction = Blocks { graph: graph(gpu, &unsmoothed.members)?, shape: [1, 1], values };
+            let [p, r] = transfers([&t, &restriction], f64::from(OVER))?;
             let coarsening = Coarsening::known(fine, parameters, None, t, true)?;
             Some(cycle::Transfer { p, r, coarsening })
         }
@@ -144,9 +146,9 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
     })
 }
 
-/// `OVER T` and `Tᵀ`, in the formats of the cycle. [`OVER`] is the overcorrection factor.
-pub(super) fn unsmoothed_transfers([t, restriction]: [&Blocks; 2]) -> Result<[Matrix; 2]> {
-    Ok([Matrix::of_blocks(t, f64::from(OVER), &[])?, Matrix::of_blocks(restriction, 1.0, &[])?])
+/// `factor P` and `Pᵀ`, in the formats of the cycle.
+pub(super) fn transfers([p, r]: [&Blocks; 2], factor: f64) -> Result<[Matrix; 2]> {
+    Ok([Matrix::of_blocks(p, factor, &[])?, Matrix::of_blocks(r, 1.0, &[])?])
 }
 
 /// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate.
@@ -179,15 +181,6 @@ fn tentative(
         None => vec![1.0; graph.entries()],
     };
     Ok(Blocks { graph, shape, values: gpu.device().upload(&values)? })
-}
-
-impl Unsmoothed {
-    /// `T` and `Tᵀ`.
-    fn to(&self, gpu: &Cuda) -> Result<(Blocks, Blocks)> {
-        let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
-        let values = gpu.device().upload(&vec![1.0; self.members.entries()])?;
-        Ok((t, Blocks { graph: graph(gpu, &self.members)?, shape: [1, 1], values }))
-    }
 }
 
 impl Stored {

@@ -1,5 +1,6 @@
 //! Setup of algebraic multigrid on a GPU. All levels are computed there, with the same aggregates as on the
-//! host and the same values up to rounding. Only sizes and some ten scalars per level cross the bus.
+//! host and the same values up to rounding. Only sizes, some ten scalars per level and a sample of the entries
+//! cross the bus, unless nodes differ in their number of unknowns: the host aggregates these.
 //!
 //! If rows of the finest level read entries of vectors that are far apart, its nodes are reordered by
 //! aggregates as soon as these are known, so that the rest of the setup and every cycle find their data in
@@ -7,11 +8,11 @@
 
 use super::hierarchy::{self, Coarser, Memory};
 use super::nodes::Nodes;
-use super::on_cuda::{OnGpu, graph, joined, parameters, unsmoothed_transfers};
+use super::on_cuda::{OnGpu, graph, joined, parameters, transfers};
 use super::on_host::{SHIFT, SINGULAR};
 use super::report::LevelReport;
 use super::spectrum::largest;
-use super::unsmoothed::is_worthwhile;
+use super::unsmoothed::{OVER, is_worthwhile};
 use super::{Amg, AmgOptions, NAME, blocks, check_square, loaded, sampled};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::error::{Error, Result};
@@ -49,7 +50,8 @@ const SAMPLE: usize = 512;
 const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
-    /// Like [`Amg::new`], on a GPU. If the operator is there already, only sizes and scalars cross the bus.
+    /// Like [`Amg::new`], on a GPU. If the operator is there already, only sizes, scalars and a sample of its
+    /// entries cross the bus.
     pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         Amg::with_on::<[T; 0]>(gpu, a, &[], AmgOptions::default())
     }
@@ -80,8 +82,7 @@ impl<T: Real> Amg<T> {
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
         let ordered = a.borrowed_on(gpu)?;
-        let values =
-            |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?.into_iter().map(Element::to_f64).collect());
+        let values = |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?);
         let unsmoothed = modes.is_empty() && is_worthwhile(&options, size, pattern, values)?;
         let of_equal_rows = match size == 1 && !modes.is_empty() {
             true => Nodes::of_equal_rows(pattern, modes.len()),
@@ -257,14 +258,9 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         let CoarseLevel { coarsening, numbers, modes } =
             CoarseLevel::new(a, of, aggregates, parameters(&self.options))?;
         let Numbers { prolongation, restriction, coarse } = numbers;
-        let [p, r] = match smoothed {
-            Some(_) => {
-                let [p, r] =
-                    [&prolongation, &restriction].map(|blocks| cycle::Matrix::of_blocks(blocks, 1.0, &[]));
-                [p?, r?]
-            }
-            None => unsmoothed_transfers([&prolongation, &restriction])?,
-        };
+        // the overcorrection factor of unsmoothed aggregation
+        let factor = if smoothed.is_some() { 1.0 } else { f64::from(OVER) };
+        let [p, r] = transfers([&prolongation, &restriction], factor)?;
         Ok((Transfer { p, r, coarsening }, Matrix::Made(coarse), modes))
     }
 
