@@ -274,7 +274,10 @@ fn cycles_equal_those_on_each<T: Real>(what: &str, m: &impl LinearOperator<Vecto
 fn all_cycles<T: Real>() {
     let gpu = gpu();
     let cycles = |what: &str, a: &Csr<T>, modes: &[Vec<T>]| {
-        cycles_equal_those_on_each(what, &Amg::with_near_null_space_on(&gpu, a, modes).unwrap());
+        for smooth_finest in [false, true] {
+            let options = AmgOptions { smooth_finest, ..AmgOptions::default() };
+            cycles_equal_those_on_each(what, &Amg::with_on(&gpu, a, modes, options).unwrap());
+        }
     };
     let points: Vec<_> = (0..1728).map(|i| [i % 12, i / 12 % 12, i / 144].map(|x| x as f64)).collect();
     let rigid = krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode);
@@ -290,9 +293,8 @@ fn all_cycles<T: Real>() {
     cycles("shuffled", &shuffled, &[]);
     let diagonal = matrices::edge::diagonal(50).csr::<T>().unwrap();
     cycles("one dense level", &diagonal, &[]);
-    let plain = AmgOptions { smooth_finest: false, ..AmgOptions::default() };
-    let plain = Amg::with::<[T; 0]>(&shuffled, &[], plain).unwrap().to(&gpu).unwrap();
-    cycles_equal_those_on_each("unsmoothed aggregation", &plain);
+    let copy = Amg::new(&shuffled).unwrap().to(&gpu).unwrap();
+    cycles_equal_those_on_each("copied from the host", &copy);
 }
 
 gpu_test!(cycles_on_several_vectors_equal_those_on_each_f64);

@@ -25,7 +25,7 @@ pub trait LocalLevels<T: Real>: Local<T> + Local<f32> {
     /// The space of this rank's parts of vectors with `len` entries.
     fn single(space: &RankSpace<T, Self>, len: usize) -> SpaceOf<Single<Self>>;
 
-    /// Magnitude of a vector: zero only if the vector is.
+    /// Magnitude of a vector, from which the scaling of right-hand sides follows.
     fn magnitude(r: &PartOf<T, Self>) -> Result<f64>;
 
     /// `b ← factor r`, in single precision.
