@@ -18,10 +18,11 @@
 
 use crate::operator::check_square;
 use crate::{
-    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, MultiVector, Result, Scalar, ScalarOf,
-    Solver, Space, SpaceOf, Vector,
+    Basis, ElemOf, Element, Error, LinearOperator, Method, MultiVector, Result, Scalar, ScalarOf, Solver,
+    Space, SpaceOf, Vector, Wrapper,
 };
 use num_traits::Zero;
+use std::borrow::Borrow;
 use std::sync::{Mutex, PoisonError};
 
 impl<K, A, M> Solver<K, A, M>
@@ -123,67 +124,91 @@ fn norm<V: Vector>(v: &V) -> Result<f64> {
     Ok(v.norm_squared().read()?.to_f64().sqrt())
 }
 
-/// `P M⁻¹`, or `M⁻¹` if there is no null space.
-pub(crate) struct Deflated<'s, V: Vector> {
-    pub(crate) m: &'s dyn LinearOperator<Vector = V>,
-    pub(crate) null_space: Option<&'s NullSpace<V>>,
+/// The preconditioner `P M⁻¹`, where `P` removes the component in a null space. Search directions are
+/// combinations of preconditioned residuals, so they stay orthogonal to the null space.
+///
+/// [`Solver::null_space`] does more: it also removes the null space from `b`, and reports what it removed.
+pub struct Deflated<M, N> {
+    m: M,
+    null_space: N,
 }
 
-impl<V: Vector> LinearOperator for Deflated<'_, V> {
-    type Vector = V;
+impl<M: LinearOperator, N: Borrow<NullSpace<M::Vector>>> Deflated<M, N> {
+    /// Applies `m`, then removes the component in the null space, which may be owned or borrowed.
+    pub fn new(m: M, null_space: N) -> Self {
+        Deflated { m, null_space }
+    }
 
-    fn domain(&self) -> &SpaceOf<V> {
+    /// The preconditioner `M⁻¹`, without the projection.
+    pub fn inner(&self) -> &M {
+        &self.m
+    }
+
+    /// Mutable access to `M⁻¹`, to refresh its values.
+    pub fn inner_mut(&mut self) -> &mut M {
+        &mut self.m
+    }
+}
+
+/// The preconditioner of a solve: `P M⁻¹` if a null space was declared, else `M⁻¹`.
+pub(crate) enum Preconditioner<'s, V: Vector> {
+    Given(&'s dyn LinearOperator<Vector = V>),
+    Deflated(Deflated<&'s dyn LinearOperator<Vector = V>, &'s NullSpace<V>>),
+}
+
+impl<'s, V: Vector> Preconditioner<'s, V> {
+    pub(crate) fn new(m: &'s dyn LinearOperator<Vector = V>, null_space: Option<&'s NullSpace<V>>) -> Self {
+        match null_space {
+            Some(null_space) => Preconditioner::Deflated(Deflated::new(m, null_space)),
+            None => Preconditioner::Given(m),
+        }
+    }
+}
+
+impl<'s, V: Vector> Wrapper for Preconditioner<'s, V> {
+    type Inner = dyn LinearOperator<Vector = V> + 's;
+
+    fn inner(&self) -> &Self::Inner {
+        match self {
+            Preconditioner::Given(m) => *m,
+            Preconditioner::Deflated(m) => m,
+        }
+    }
+}
+
+impl<M: LinearOperator, N: Borrow<NullSpace<M::Vector>> + Send + Sync> LinearOperator for Deflated<M, N> {
+    type Vector = M::Vector;
+
+    fn domain(&self) -> &SpaceOf<M::Vector> {
         self.m.domain()
     }
 
-    fn range(&self) -> &SpaceOf<V> {
+    fn range(&self) -> &SpaceOf<M::Vector> {
         self.m.range()
     }
 
-    fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+    fn apply(&self, x: &M::Vector, y: &mut M::Vector) -> Result<()> {
         self.m.apply(x, y)?;
-        if let Some(null_space) = self.null_space {
-            null_space.remove(y);
-        }
+        self.null_space.borrow().remove(y);
         Ok(())
     }
 
-    fn apply_dot(&self, x: &V, y: &mut V) -> Result<V::Scalar> {
-        if self.null_space.is_none() {
-            return self.m.apply_dot(x, y);
-        }
-        self.apply(x, y)?;
-        Ok(x.dot(y))
-    }
-
-    fn axpy_apply_dot(&self, a: &V::Scalar, q: &V, r: &mut V, z: &mut V) -> Result<[V::Scalar; 2]> {
-        if self.null_space.is_none() {
-            return self.m.axpy_apply_dot(a, q, r, z);
-        }
+    fn axpy_apply_dot(
+        &self,
+        a: &ScalarOf<M::Vector>,
+        q: &M::Vector,
+        r: &mut M::Vector,
+        z: &mut M::Vector,
+    ) -> Result<[ScalarOf<M::Vector>; 2]> {
         r.axpy(a, q);
         self.apply(r, z)?;
         Ok(r.dot_2(r, z))
     }
 
-    fn apply_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> Result<()> {
+    fn apply_many(&self, x: &MultiVector<M::Vector>, y: &mut MultiVector<M::Vector>) -> Result<()> {
         self.m.apply_many(x, y)?;
-        if let Some(null_space) = self.null_space {
-            MultiVector::open_pairs(x, y)?.for_each(|(_, y)| null_space.remove(y));
-        }
+        MultiVector::open_pairs(x, y)?.for_each(|(_, y)| self.null_space.borrow().remove(y));
         Ok(())
-    }
-
-    fn apply_dot_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> Result<ScalarOf<MultiVector<V>>> {
-        if self.null_space.is_none() {
-            return self.m.apply_dot_many(x, y);
-        }
-        check_square(self)?;
-        self.apply_many(x, y)?;
-        Ok(y.dot_with(x))
-    }
-
-    fn form(&self) -> Form<'_, V> {
-        if self.null_space.is_none() { self.m.form() } else { Form::General }
     }
 
     fn bytes(&self) -> usize {

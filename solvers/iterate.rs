@@ -8,7 +8,7 @@
 //! two: after restarts 10 of them converged, with 0.3 % more iterations in all, and three ended at the limit
 //! of rounding.
 
-use crate::deflation::Deflated;
+use crate::deflation::Preconditioner;
 use crate::driver::{Driver, Operators, Problem};
 use crate::run::{OUT_OF_BOUNDS, latest};
 use crate::verdict::{converged, finite_or, norm, norms, not_finite, trivial};
@@ -113,7 +113,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             };
             workspace.unfold(x);
             let outcome = ended?;
-            let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
+            let m = Preconditioner::new(of.on.m, self.null_space.as_ref());
             let attempt = restarts.attempt;
             let system = of.system(&m, Arithmetic::Plain, attempt);
             self.method.finish(&system, x, &mut workspace.state)?;
@@ -290,7 +290,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         arithmetic: Arithmetic,
         attempt: usize,
     ) -> Result<f64> {
-        let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
+        let m = Preconditioner::new(of.on.m, self.null_space.as_ref());
         let system = of.system(&m, arithmetic, attempt);
         let r_squared = self.method.start(&system, x, &mut workspace.state)?;
         let report = &mut self.report;

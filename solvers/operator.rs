@@ -1,7 +1,6 @@
 //! Linear operators between vector spaces ([`Space`]: memory, length and order of unknowns).
 
 use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Space, SpaceOf, Vector};
-use std::sync::Arc;
 
 /// Structure of an operator, if known; methods may use it for a faster path.
 pub enum Form<'a, V: Vector> {
@@ -21,7 +20,8 @@ pub enum Form<'a, V: Vector> {
 ///
 /// The trait is object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply`
 /// may fail, for example in a closure or an inner solve. The provided methods are fused operations; the
-/// default body of each is its specification.
+/// default body of each is its specification. A type that contains an operator and has the same products
+/// implements [`Wrapper`](crate::Wrapper) instead, so that it has the fused operations, too.
 pub trait LinearOperator: Send + Sync {
     /// The type of the vectors.
     type Vector: Vector;
@@ -139,75 +139,6 @@ pub(crate) fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
     }
     Err(Error::NotSquare { rows: range.len(), columns: domain.len() })
 }
-
-/// Forwards every method, including provided ones: otherwise a boxed operator would lose its fused
-/// operations.
-macro_rules! forward_to_inner {
-    ($($pointer:ty),*) => {$(
-        impl<A: LinearOperator + ?Sized> LinearOperator for $pointer {
-            type Vector = A::Vector;
-
-            fn domain(&self) -> &SpaceOf<A::Vector> {
-                (**self).domain()
-            }
-
-            fn range(&self) -> &SpaceOf<A::Vector> {
-                (**self).range()
-            }
-
-            fn apply(&self, x: &A::Vector, y: &mut A::Vector) -> Result<()> {
-                (**self).apply(x, y)
-            }
-
-            fn apply_dot(&self, x: &A::Vector, y: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
-                (**self).apply_dot(x, y)
-            }
-
-            fn residual(&self, b: &A::Vector, x: &A::Vector, r: &mut A::Vector) -> Result<()> {
-                (**self).residual(b, x, r)
-            }
-
-            fn axpy_apply_dot(
-                &self,
-                a: &ScalarOf<A::Vector>,
-                q: &A::Vector,
-                r: &mut A::Vector,
-                z: &mut A::Vector,
-            ) -> Result<[ScalarOf<A::Vector>; 2]> {
-                (**self).axpy_apply_dot(a, q, r, z)
-            }
-
-            fn apply_many(
-                &self,
-                x: &MultiVector<A::Vector>,
-                y: &mut MultiVector<A::Vector>,
-            ) -> Result<()> {
-                (**self).apply_many(x, y)
-            }
-
-            fn apply_dot_many(
-                &self,
-                x: &MultiVector<A::Vector>,
-                y: &mut MultiVector<A::Vector>,
-            ) -> Result<ScalarOf<MultiVector<A::Vector>>> {
-                (**self).apply_dot_many(x, y)
-            }
-
-            fn form(&self) -> Form<'_, A::Vector> {
-                (**self).form()
-            }
-
-            fn bytes(&self) -> usize {
-                (**self).bytes()
-            }
-
-            fn replays(&self) -> bool {
-                (**self).replays()
-            }
-        }
-    )*};
-}
-forward_to_inner!(&A, Box<A>, Arc<A>);
 
 /// `y = x`: no preconditioner.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@
 //! updates of Sleijpen and van der Vorst 1996). Updates are then rounded at their own size, and the large
 //! vector is rounded once per fold. A restart folds too.
 
-use crate::deflation::Deflated;
+use crate::deflation::Preconditioner;
 use crate::driver::{Driver, Operators, Problem};
 use crate::stagnation::StagnationDetector;
 use crate::workspace::Workspace;
@@ -50,7 +50,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         threshold: f64,
         allowed: usize,
     ) -> Result<Outcome> {
-        let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
+        let m = Preconditioner::new(of.on.m, self.null_space.as_ref());
         let system = of.system(&m, Arithmetic::Plain, 0);
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;

@@ -53,7 +53,7 @@ use crate::error::Result;
 use crate::formats::{Csr, MatrixSource, check_symmetric};
 use crate::numbers::Real;
 use crate::saved::FileWriter;
-use krysp_solvers::{ElemOf, Form, LinearOperator, MultiVector, ScalarOf, Scalars, SpaceOf, Vector};
+use krysp_solvers::{ElemOf, LinearOperator, Vector, Wrapper};
 use machine::Refresh;
 pub(crate) use machine::Stores;
 use ranking::Values;
@@ -237,62 +237,11 @@ mod machine {
     }
 }
 
-/// Forwards every method, so that fused operations of the format are used.
-impl<V: Vector> LinearOperator for Operator<V> {
-    type Vector = V;
+impl<V: Vector> Wrapper for Operator<V> {
+    type Inner = dyn LinearOperator<Vector = V>;
 
-    fn domain(&self) -> &SpaceOf<V> {
-        self.matrix.domain()
-    }
-
-    fn range(&self) -> &SpaceOf<V> {
-        self.matrix.range()
-    }
-
-    fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
-        self.matrix.apply(x, y)
-    }
-
-    fn apply_dot(&self, x: &V, y: &mut V) -> krysp_solvers::Result<ScalarOf<V>> {
-        self.matrix.apply_dot(x, y)
-    }
-
-    fn residual(&self, b: &V, x: &V, r: &mut V) -> krysp_solvers::Result<()> {
-        self.matrix.residual(b, x, r)
-    }
-
-    fn axpy_apply_dot(
-        &self,
-        a: &ScalarOf<V>,
-        q: &V,
-        r: &mut V,
-        z: &mut V,
-    ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
-        self.matrix.axpy_apply_dot(a, q, r, z)
-    }
-
-    fn apply_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> krysp_solvers::Result<()> {
-        self.matrix.apply_many(x, y)
-    }
-
-    fn apply_dot_many(
-        &self,
-        x: &MultiVector<V>,
-        y: &mut MultiVector<V>,
-    ) -> krysp_solvers::Result<Scalars<ElemOf<V>, ScalarOf<V>>> {
-        self.matrix.apply_dot_many(x, y)
-    }
-
-    fn form(&self) -> Form<'_, V> {
-        self.matrix.form()
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.matrix.replays()
+    fn inner(&self) -> &Self::Inner {
+        &*self.matrix
     }
 }
 

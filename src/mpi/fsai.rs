@@ -4,7 +4,6 @@ use super::assemble::RowDistribution;
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
-use super::vector::{RankSpace, RankVector};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::formats::pattern::Pattern;
@@ -12,7 +11,7 @@ use crate::host::{Host, HostSpace};
 use crate::numbers::Real;
 use crate::preconditioners::fsai;
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Composed, LinearOperator, Space};
+use krysp_solvers::{Composed, LinearOperator, Space, Wrapper};
 
 /// [`Fsai`](crate::Fsai) of the whole matrix: the preconditioner `Gᵀ G`, where `G` has the pattern of the
 /// lower triangle of the matrix. `G` is the same for any number of ranks, up to rounding.
@@ -97,22 +96,10 @@ fn pattern<T: Real>(near: &Near<T>, system: &Csr<T>) -> Result<Pattern> {
     Pattern::sorted(Offsets::from_lengths(lengths), columns, system.cols())
 }
 
-impl<T: Real, L: Local<T>> LinearOperator for RankFsai<T, L> {
-    type Vector = RankVector<T, L>;
+impl<T: Real, L: Local<T>> Wrapper for RankFsai<T, L> {
+    type Inner = Composed<RankMatrix<T, L>, RankMatrix<T, L>>;
 
-    fn domain(&self) -> &RankSpace<T, L> {
-        self.product.domain()
-    }
-
-    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
-        self.product.apply(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.product.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.product.replays()
+    fn inner(&self) -> &Self::Inner {
+        &self.product
     }
 }

@@ -4,7 +4,6 @@ use super::assemble::RowDistribution;
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
-use super::vector::{RankSpace, RankVector};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::formats::pattern::Pattern;
@@ -12,7 +11,7 @@ use crate::host::Host;
 use crate::numbers::Real;
 use crate::preconditioners::spai;
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{LinearOperator, Space};
+use krysp_solvers::{LinearOperator, Space, Wrapper};
 
 /// [`Spai`](crate::Spai) of the whole matrix: a right approximate inverse `M` with the pattern of the matrix.
 /// `M` is the same for any number of ranks, up to rounding.
@@ -79,22 +78,10 @@ fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     Pattern::sorted(Offsets::from_lengths(lengths), members, columns.cols())
 }
 
-impl<T: Real, L: Local<T>> LinearOperator for RankSpai<T, L> {
-    type Vector = RankVector<T, L>;
+impl<T: Real, L: Local<T>> Wrapper for RankSpai<T, L> {
+    type Inner = RankMatrix<T, L>;
 
-    fn domain(&self) -> &RankSpace<T, L> {
-        self.matrix.domain()
-    }
-
-    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
-        self.matrix.apply(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.matrix.replays()
+    fn inner(&self) -> &RankMatrix<T, L> {
+        &self.matrix
     }
 }

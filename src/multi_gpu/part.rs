@@ -2,12 +2,12 @@
 
 use super::PartReport;
 use super::matrix::GpuPartMatrix;
-use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector};
+use crate::device::{Cuda, CudaVector};
 use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::numbers::Real;
 use krysp_kernels::cuda::team::member::Member;
-use krysp_solvers::{Diagonal, Element, Form, LinearOperator};
+use krysp_solvers::{Diagonal, Element, LinearOperator, Wrapper};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -122,39 +122,10 @@ impl<T: Real> GpuPart<T> {
     }
 }
 
-impl<T: Real> LinearOperator for GpuPart<T> {
-    type Vector = CudaVector<T>;
+impl<T: Real> Wrapper for GpuPart<T> {
+    type Inner = dyn LinearOperator<Vector = CudaVector<T>>;
 
-    fn domain(&self) -> &CudaSpace<T> {
-        self.matrix.domain()
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        self.matrix.apply(x, y)
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        self.matrix.apply_dot(x, y)
-    }
-
-    fn residual(
-        &self,
-        b: &CudaVector<T>,
-        x: &CudaVector<T>,
-        r: &mut CudaVector<T>,
-    ) -> krysp_solvers::Result<()> {
-        self.matrix.residual(b, x, r)
-    }
-
-    fn form(&self) -> Form<'_, CudaVector<T>> {
-        self.matrix.form()
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.matrix.replays()
+    fn inner(&self) -> &Self::Inner {
+        &self.matrix
     }
 }

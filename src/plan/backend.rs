@@ -1,11 +1,10 @@
 //! Operations that a plan requires of a machine.
 
 use super::declarations::Declarations;
-use super::deflated::Deflated;
 use super::matched::{Begins, Matched};
 #[cfg(feature = "cuda")]
 use super::on_gpu::HostPreconditioner;
-use super::running::{AnyPreconditioner, Prepared};
+use super::running::{AnyPreconditioner, Prepared, WithNullSpace};
 use super::{MachineClass, Preconditioner};
 use crate::choice::{Machine, Operator};
 #[cfg(feature = "cuda")]
@@ -249,8 +248,8 @@ impl<T: Real> Backend<T> for Host {
         m: &dyn Prepared<T, Self::Vector>,
         to: &mut FileWriter<'_>,
     ) -> bool {
-        if let Some(deflated) = (m as &dyn Any).downcast_ref::<Deflated<T, Self::Vector>>() {
-            return Self::save_preconditioner(preconditioner, deflated.inner(), to);
+        if let Some(deflated) = (m as &dyn Any).downcast_ref::<WithNullSpace<T, Self::Vector>>() {
+            return Self::save_preconditioner(preconditioner, &**deflated.inner(), to);
         }
         match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => false,

@@ -15,7 +15,7 @@ use crate::numbers::Real;
 use crate::preconditioners::{Amg, AmgOptions, Fields, SaddlePoint, SaddlePointOptions};
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
-use krysp_solvers::{Element, LinearOperator, NullSpace, Vector};
+use krysp_solvers::{Deflated, Element, LinearOperator, NullSpace, Vector};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl Declarations {
             return Ok(m);
         }
         let null_space = NullSpace::new(operator, &in_precision::<T>(&self.null_space))?;
-        Ok(Box::new(super::deflated::Deflated { m, null_space }))
+        Ok(Box::new(Deflated::new(m, null_space)))
     }
 
     /// A vector without its component in the null space, and the norm of that component. The vector itself if no null space is known.

@@ -36,7 +36,6 @@ mod candidates;
 mod context;
 mod costs;
 mod declarations;
-mod deflated;
 mod executor;
 mod least_squares;
 mod many;

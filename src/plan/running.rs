@@ -8,8 +8,8 @@ use crate::formats::{Csr, MatrixSource};
 use crate::numbers::Real;
 use crate::preconditioners::Refresh;
 use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Fcg, Fgmres, Gmres, Identity, Idr, LinearOperator, Minres, MultiVector,
-    Progress, Report, Solver, Steps, StepsOf, Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Deflated, Fcg, Fgmres, Gmres, Identity, Idr, LinearOperator, Minres,
+    MultiVector, NullSpace, Progress, Report, Solver, Steps, StepsOf, Stopping, Vector,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,16 @@ impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T> + 
 
 /// A preconditioner that was chosen at run time.
 pub type AnyPreconditioner<T, V> = Box<dyn Prepared<T, V>>;
+
+/// A preconditioner for a singular system, without components in the null space.
+pub(super) type WithNullSpace<T, V> = Deflated<AnyPreconditioner<T, V>, NullSpace<V>>;
+
+/// Refreshes `M⁻¹`; the new matrix must have the same null space.
+impl<T: Real, V: Vector<Elem = T>> Refresh<T> for WithNullSpace<T, V> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
+        self.inner_mut().refresh(a)
+    }
+}
 
 /// Does nothing: the identity does not depend on the matrix.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {

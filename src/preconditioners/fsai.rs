@@ -39,13 +39,13 @@ use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, Format, Source};
-use crate::host::{HostSpace, HostVector};
+use crate::host::HostSpace;
 use crate::numbers::Real;
 use crate::saved::{InconsistentData, saved};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Composed, Element, LinearOperator, MultiVector};
+use krysp_solvers::{Composed, Element, LinearOperator, Wrapper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -329,27 +329,11 @@ impl Growing {
     }
 }
 
-impl<T: Real> LinearOperator for Fsai<T> {
-    type Vector = HostVector<T>;
+impl<T: Real> Wrapper for Fsai<T> {
+    type Inner = Composed<Csr<T>, Csr<T>>;
 
-    fn domain(&self) -> &HostSpace<T> {
-        self.product.domain()
-    }
-
-    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.product.apply(x, y)
-    }
-
-    fn apply_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<()> {
-        self.product.apply_many(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.product.bytes()
+    fn inner(&self) -> &Self::Inner {
+        &self.product
     }
 }
 

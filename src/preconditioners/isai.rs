@@ -22,10 +22,9 @@ use super::{Ic0, Ilu0, MatrixSource, Refresh};
 use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::{Csr, Format, Source};
-use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
-use krysp_solvers::{Composed, Element, LinearOperator, MultiVector};
+use krysp_solvers::{Composed, Element, Wrapper};
 use std::sync::Arc;
 
 const NAME: &str = "ISAI";
@@ -168,27 +167,11 @@ fn solve<T: Real>(triangle: &Csr<T>, inverse: &mut Csr<T>) -> Result<()> {
     Ok(())
 }
 
-impl<T: Real, P: Send + Sync> LinearOperator for Isai<T, P> {
-    type Vector = HostVector<T>;
+impl<T: Real, P: Send + Sync> Wrapper for Isai<T, P> {
+    type Inner = Composed<Csr<T>, Csr<T>>;
 
-    fn domain(&self) -> &HostSpace<T> {
-        self.product.domain()
-    }
-
-    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.product.apply(x, y)
-    }
-
-    fn apply_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<()> {
-        self.product.apply_many(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.product.bytes()
+    fn inner(&self) -> &Self::Inner {
+        &self.product
     }
 }
 

@@ -26,7 +26,7 @@ use krysp_kernels::cpu::run::rows::{self, Parts};
 use krysp_kernels::cpu::run::{threads, tiles};
 use krysp_kernels::index::Offsets;
 use krysp_kernels::ranges::even_parts;
-use krysp_solvers::{Diagonal, Element, Form, LinearOperator, MultiVector, Space, Vector, check_spaces};
+use krysp_solvers::{Diagonal, Element, LinearOperator, MultiVector, Space, Wrapper, check_spaces};
 use std::ops::Range;
 
 /// The inverse of a diagonal, or of diagonal blocks.
@@ -235,26 +235,33 @@ fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Resu
     Ok(())
 }
 
-impl<T: Real> LinearOperator for Jacobi<T> {
+impl<T: Real> Wrapper for Jacobi<T> {
+    type Inner = dyn LinearOperator<Vector = HostVector<T>>;
+
+    fn inner(&self) -> &Self::Inner {
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => inverse,
+            Inverse::Blocks(blocks) => blocks,
+        }
+    }
+}
+
+impl<T: Real> LinearOperator for Blocks<T> {
     type Vector = HostVector<T>;
 
     fn domain(&self) -> &HostSpace<T> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.domain(),
-            Inverse::Blocks(blocks) => &blocks.space,
-        }
+        &self.space
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.apply(x, y)?,
-            Inverse::Blocks(blocks) => {
-                check_spaces(self, x, y)?;
-                let parts = Parts::new(&blocks.parts);
-                rows::product(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice());
-            }
-        }
+        check_spaces(self, x, y)?;
+        rows::product(&self.matrix, Parts::new(&self.parts), x.as_slice(), y.as_mut_slice());
         Ok(())
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        check_spaces(self, x, y)?;
+        Ok(rows::product_dot(&self.matrix, Parts::new(&self.parts), x.as_slice(), y.as_mut_slice()))
     }
 
     fn apply_many(
@@ -262,58 +269,14 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         x: &MultiVector<HostVector<T>>,
         y: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.apply_many(x, y)?,
-            Inverse::Blocks(blocks) => {
-                let pairs =
-                    checked_pairs(self, x, y)?.into_iter().map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
-                // multiply one vector after the other for each chunk of rows, without packing
-                let (parts, packed) = (Parts::new(&blocks.parts), &mut Buffer::zeros(0));
-                tiles::product_many(&blocks.matrix, parts, pairs, packed);
-            }
-        }
+        let pairs = checked_pairs(self, x, y)?.into_iter().map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
+        // multiply one vector after the other for each chunk of rows, without packing
+        tiles::product_many(&self.matrix, Parts::new(&self.parts), pairs, &mut Buffer::zeros(0));
         Ok(())
     }
 
-    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.apply_dot(x, y),
-            Inverse::Blocks(blocks) => {
-                check_spaces(self, x, y)?;
-                let parts = Parts::new(&blocks.parts);
-                Ok(rows::product_dot(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice()))
-            }
-        }
-    }
-
-    fn axpy_apply_dot(
-        &self,
-        a: &T,
-        q: &HostVector<T>,
-        r: &mut HostVector<T>,
-        z: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<[T; 2]> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.axpy_apply_dot(a, q, r, z),
-            Inverse::Blocks(_) => {
-                let rr = r.axpy_norm(a, q);
-                Ok([rr, self.apply_dot(r, z)?])
-            }
-        }
-    }
-
-    fn form(&self) -> Form<'_, HostVector<T>> {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.form(),
-            Inverse::Blocks(_) => Form::General,
-        }
-    }
-
     fn bytes(&self) -> usize {
-        match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.bytes(),
-            Inverse::Blocks(blocks) => blocks.matrix.bytes(),
-        }
+        self.matrix.bytes()
     }
 }
 

@@ -9,9 +9,7 @@ use crate::preconditioners::Refresh;
 use crate::preconditioners::refresh::check_space;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_solvers::{
-    Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
-};
+use krysp_solvers::{Diagonal, Element, LinearOperator, Space, SpaceOf, Vector, Wrapper};
 
 /// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row. Not measured.
 pub(crate) const WEAK: f64 = 1e-6;
@@ -104,42 +102,10 @@ fn inverse_magnitudes<T: Real>(csr: &Csr<T>) -> Vec<T> {
     })
 }
 
-/// Forwards every method to the diagonal.
-impl<T: Real, V: Vector<Elem = T>> LinearOperator for PositiveJacobi<T, V> {
-    type Vector = V;
+impl<T: Real, V: Vector<Elem = T>> Wrapper for PositiveJacobi<T, V> {
+    type Inner = Diagonal<V>;
 
-    fn domain(&self) -> &SpaceOf<V> {
-        self.inverse.domain()
-    }
-
-    fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.inverse.apply(x, y)
-    }
-
-    fn apply_dot(&self, x: &V, y: &mut V) -> krysp_solvers::Result<ScalarOf<V>> {
-        self.inverse.apply_dot(x, y)
-    }
-
-    fn axpy_apply_dot(
-        &self,
-        a: &ScalarOf<V>,
-        q: &V,
-        r: &mut V,
-        z: &mut V,
-    ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
-        self.inverse.axpy_apply_dot(a, q, r, z)
-    }
-
-    fn form(&self) -> Form<'_, V> {
-        self.inverse.form()
-    }
-
-    fn bytes(&self) -> usize {
-        self.inverse.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.inverse.replays()
+    fn inner(&self) -> &Diagonal<V> {
+        &self.inverse
     }
 }

@@ -33,12 +33,11 @@ use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, Format, Source};
-use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_solvers::{Element, LinearOperator, MultiVector, Scalars};
+use krysp_solvers::{Element, LinearOperator, Wrapper};
 use std::sync::Arc;
 
 const NAME: &str = "SPAI";
@@ -260,39 +259,11 @@ fn grown<T: Real>(columns: &Csr<T>, equations: &Csr<T>, start: &Pattern, growth:
     })
 }
 
-impl<T: Real> LinearOperator for Spai<T> {
-    type Vector = HostVector<T>;
+impl<T: Real> Wrapper for Spai<T> {
+    type Inner = Csr<T>;
 
-    fn domain(&self) -> &HostSpace<T> {
-        self.matrix.domain()
-    }
-
-    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.matrix.apply(x, y)
-    }
-
-    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        self.matrix.apply_dot(x, y)
-    }
-
-    fn apply_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<()> {
-        self.matrix.apply_many(x, y)
-    }
-
-    fn apply_dot_many(
-        &self,
-        x: &MultiVector<HostVector<T>>,
-        y: &mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<Scalars<T, T>> {
-        self.matrix.apply_dot_many(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.bytes()
+    fn inner(&self) -> &Csr<T> {
+        &self.matrix
     }
 }
 

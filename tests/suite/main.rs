@@ -45,3 +45,4 @@ mod truth;
 mod two_level;
 mod vectors_moved;
 mod vocabulary;
+mod wrappers;

@@ -13,7 +13,7 @@
 //! waits about ten times for sizes that the next step needs.
 
 use super::{NAME, lower_pattern, refusal};
-use crate::device::{Cuda, CudaSpace, CudaVector, ToCuda};
+use crate::device::{Cuda, ToCuda};
 use crate::error::Result;
 use crate::formats::matrix_source::check_square;
 use crate::formats::pattern::Pattern;
@@ -25,7 +25,7 @@ use crate::preconditioners::{Fsai, Sparsity};
 use krysp_kernels::cuda::preconditioners::fsai::{self, Triangles};
 use krysp_kernels::cuda::{DeviceCsr, Transposition};
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Composed, LinearOperator};
+use krysp_solvers::{Composed, LinearOperator, Wrapper};
 use std::sync::Arc;
 
 /// FSAI on a GPU, with its factors in the format `F`; from [`Fsai::to`](ToCuda::to), [`Fsai::on`] or
@@ -193,22 +193,10 @@ fn upper_pattern(whole: &Arc<Pattern>, lower: &Pattern) -> Pattern {
     whole.part(Arc::new(offsets), |whole, length| whole.end - length)
 }
 
-impl<T: Real, F: OnDevice<T>> LinearOperator for OnGpu<T, F> {
-    type Vector = CudaVector<T>;
+impl<T: Real, F: OnDevice<T>> Wrapper for OnGpu<T, F> {
+    type Inner = Composed<CudaMatrix<T, F>, CudaMatrix<T, F>>;
 
-    fn domain(&self) -> &CudaSpace<T> {
-        self.product.domain()
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        self.product.apply(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.product.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.product.replays()
+    fn inner(&self) -> &Self::Inner {
+        &self.product
     }
 }

@@ -1,6 +1,6 @@
 //! Diagonal blocks in device memory.
 
-use crate::device::{Cuda, CudaSpace};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, MatrixSource};
@@ -9,7 +9,7 @@ use crate::preconditioners::jacobi::limits;
 use crate::preconditioners::refresh::check_alike;
 use krysp_kernels::block_diagonal::Limits;
 use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};
-use krysp_solvers::Space;
+use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::Arc;
 
 /// Inverted diagonal blocks.
@@ -94,6 +94,45 @@ impl<T: Real> Blocks<T> {
             }
         };
         Ok(solver.blocks.round(self.limits, &mut self.inverse)?)
+    }
+}
+
+impl<T: Real> LinearOperator for Blocks<T> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.inverse.product(&x.entries, &mut y.entries).map_err(failed)
+    }
+
+    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        check_spaces(self, x, y)?;
+        Ok(CudaScalar(self.inverse.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &CudaScalar<T>,
+        q: &CudaVector<T>,
+        r: &mut CudaVector<T>,
+        z: &mut CudaVector<T>,
+    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        check_spaces(self, q, r)?;
+        check_spaces(self, r, z)?;
+        let sums = self.inverse.axpy_product_dot(&a.0, &q.entries, &mut r.entries, &mut z.entries);
+        Ok(sums.map_err(failed)?.map(CudaScalar))
+    }
+
+    fn bytes(&self) -> usize {
+        self.inverse.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        true
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::blocks_on_cuda::Blocks;
 use super::{Inverse as OnHost, check_bounds, even_bounds};
-use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::device::{Cuda, CudaSpace, CudaVector, ToCuda};
 use crate::error::{Error, Result};
 use crate::formats::matrix_source::{DiagonalPlaces, check_square};
 use crate::formats::{Csr, MatrixSource};
@@ -15,7 +15,7 @@ use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
 use crate::preconditioners::{Jacobi, StoredRows};
 use krysp_kernels::cuda::preconditioners::diagonal::invert;
-use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Diagonal, LinearOperator, Space, Wrapper};
 
 /// The inverse of a diagonal, or of diagonal blocks, on a GPU; from [`Jacobi::to`](ToCuda::to),
 /// [`Jacobi::on`], [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
@@ -150,71 +150,13 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
     }
 }
 
-impl<T: Real> LinearOperator for OnGpu<T> {
-    type Vector = CudaVector<T>;
+impl<T: Real> Wrapper for OnGpu<T> {
+    type Inner = dyn LinearOperator<Vector = CudaVector<T>>;
 
-    fn domain(&self) -> &CudaSpace<T> {
+    fn inner(&self) -> &Self::Inner {
         match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.domain(),
-            Inverse::Blocks(blocks) => &blocks.space,
+            Inverse::Diagonal { inverse, .. } => &**inverse,
+            Inverse::Blocks(blocks) => &**blocks,
         }
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.apply(x, y),
-            Inverse::Blocks(blocks) => {
-                check_spaces(self, x, y)?;
-                blocks.inverse.product(&x.entries, &mut y.entries).map_err(failed)
-            }
-        }
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.apply_dot(x, y),
-            Inverse::Blocks(blocks) => {
-                check_spaces(self, x, y)?;
-                let product = blocks.inverse.product_dot(&x.entries, &mut y.entries);
-                Ok(CudaScalar(product.map_err(failed)?))
-            }
-        }
-    }
-
-    fn axpy_apply_dot(
-        &self,
-        a: &CudaScalar<T>,
-        q: &CudaVector<T>,
-        r: &mut CudaVector<T>,
-        z: &mut CudaVector<T>,
-    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
-        match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.axpy_apply_dot(a, q, r, z),
-            Inverse::Blocks(blocks) => {
-                check_spaces(self, q, r)?;
-                check_spaces(self, r, z)?;
-                let (r, z) = (&mut r.entries, &mut z.entries);
-                let sums = blocks.inverse.axpy_product_dot(&a.0, &q.entries, r, z);
-                Ok(sums.map_err(failed)?.map(CudaScalar))
-            }
-        }
-    }
-
-    fn form(&self) -> Form<'_, CudaVector<T>> {
-        match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.form(),
-            Inverse::Blocks(_) => Form::General,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match &self.inverse {
-            Inverse::Diagonal { inverse, .. } => inverse.bytes(),
-            Inverse::Blocks(blocks) => blocks.inverse.bytes(),
-        }
-    }
-
-    fn replays(&self) -> bool {
-        true
     }
 }

@@ -12,7 +12,7 @@
 //! involves: some 15 bytes per entry of `A` if rows have 15 entries.
 
 use super::{NAME, NOTHING, refusal};
-use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda};
+use crate::device::{Cuda, ToCuda};
 use crate::error::Result;
 use crate::formats::derived::Derivation;
 use crate::formats::matrix_source::check_square;
@@ -23,7 +23,7 @@ use crate::preconditioners::refresh::{Refresh, check_alike, check_space};
 use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
 use crate::preconditioners::{Side, Spai, SpaiReport, Sparsity};
 use krysp_kernels::cuda::{DeviceCsr, Transposition, preconditioners::spai};
-use krysp_solvers::LinearOperator;
+use krysp_solvers::{LinearOperator, Wrapper};
 use std::sync::Arc;
 
 /// A sparse approximate inverse on a GPU, in the format `F`; from [`Spai::to`](ToCuda::to), [`Spai::on`] or
@@ -240,26 +240,10 @@ impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     }
 }
 
-impl<T: Real, F: OnDevice<T>> LinearOperator for OnGpu<T, F> {
-    type Vector = CudaVector<T>;
+impl<T: Real, F: OnDevice<T>> Wrapper for OnGpu<T, F> {
+    type Inner = CudaMatrix<T, F>;
 
-    fn domain(&self) -> &CudaSpace<T> {
-        self.matrix.domain()
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        self.matrix.apply(x, y)
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        self.matrix.apply_dot(x, y)
-    }
-
-    fn bytes(&self) -> usize {
-        self.matrix.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        self.matrix.replays()
+    fn inner(&self) -> &CudaMatrix<T, F> {
+        &self.matrix
     }
 }
