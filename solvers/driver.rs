@@ -2,8 +2,8 @@
 //! passed as trait objects, so that it is compiled once per method and type of vector, not once per
 //! combination with a format and a preconditioner.
 
+use crate::callbacks::Callbacks;
 use crate::deflation::NullSpace;
-use crate::solver::{IterateObserver, Observer, StopRule};
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, Element, Error, Form, LinearOperator, Method, MultiVector, Outcome, Report,
@@ -60,10 +60,7 @@ pub(crate) struct Driver<K: Method<V>, V: Vector> {
     pub(crate) null_space: Option<NullSpace<V>>,
     pub(crate) stopping: Stopping,
     pub(crate) cancel: Option<CancelToken>,
-    pub(crate) observers: Vec<Observer>,
-    pub(crate) iterate_observers: Vec<IterateObserver<V>>,
-    pub(crate) stop_rules: Vec<StopRule>,
-    pub(crate) late_rules: Vec<StopRule>,
+    pub(crate) callbacks: Callbacks<V>,
     pub(crate) report: Report,
     /// `‖A‖`, once it is estimated; cleared when the values of `A` may change.
     pub(crate) operator_norm: Option<f64>,
@@ -83,10 +80,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             null_space: None,
             stopping: Stopping::new(V::Elem::EPSILON),
             cancel: None,
-            observers: Vec::new(),
-            iterate_observers: Vec::new(),
-            stop_rules: Vec::new(),
-            late_rules: Vec::new(),
+            callbacks: Callbacks::new(),
             report: Report::default(),
             operator_norm: None,
             reports: Vec::new(),
@@ -108,10 +102,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     pub(crate) fn forget_system(&mut self) {
         self.forget_operator_facts();
         (self.null_space, self.cancel) = (None, None);
-        self.observers.clear();
-        self.iterate_observers.clear();
-        self.stop_rules.clear();
-        self.late_rules.clear();
+        self.callbacks = Callbacks::new();
     }
 
     /// Solves from the guess `x` for a right-hand side in host memory.

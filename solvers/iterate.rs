@@ -10,7 +10,7 @@
 
 use crate::deflation::Preconditioner;
 use crate::driver::{Driver, Operators, Problem};
-use crate::run::{OUT_OF_BOUNDS, latest};
+use crate::judge::{OUT_OF_BOUNDS, latest};
 use crate::verdict::{converged, finite_or, norm, norms, not_finite, trivial};
 use crate::workspace::Workspace;
 use crate::{Arithmetic, Element, Evidence, Method, Outcome, Result, Space, Steps, Vector, lanczos};
@@ -119,7 +119,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             self.method.finish(&system, x, &mut workspace.state)?;
             if self.method.cycle(workspace.space.len()).is_some() {
                 let progress = latest(&self.report, threshold);
-                self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
+                self.callbacks.observe_iterate(&progress, x);
             }
             if let ControlFlow::Break(outcome) =
                 self.start_again(of, x, workspace, threshold, outcome, &mut restarts)?

@@ -1,9 +1,10 @@
 //! Joint solves of several columns: the steps of all of them, and the decisions of each.
 
 use crate::driver::{Driver, Operators, Problem};
+use crate::judge::{Course, Judge};
 use crate::lockstep::{Lockstep, OnColumns};
 use crate::many::Joining;
-use crate::run::{Course, FOLD, Judge, broken, interrupted};
+use crate::run::{FOLD, broken, interrupted};
 use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{

@@ -237,14 +237,10 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// Returns whether `columns` systems are solved with joint steps: if the method has no cycles or the columns
     /// share a search space, no observer, stop rule or null space is set, and joint steps are faster.
     pub(crate) fn joins<J>(&self, on: Operators<'_, V>, columns: usize, joining: &Joining<K, J, V>) -> bool {
-        let watched = self.observers.len()
-            + self.iterate_observers.len()
-            + self.stop_rules.len()
-            + self.late_rules.len();
         let has_cycles = self.method.cycle(on.a.range().len()).is_some();
         columns > 1
             && (joining.shares || !has_cycles)
-            && watched == 0
+            && self.callbacks.is_empty()
             && self.null_space.is_none()
             && (joining.pays)(on.a, on.m, columns)
     }

@@ -1,18 +1,41 @@
 //! One run of a method, from a start until a stopping criterion holds: steps, observers, group-wise updates.
 //!
+//! A run is a state machine. A step is *in flight* from when it is queued until the host has read its numbers.
+//! In host memory that is one step, which is complete when it is queued; on a GPU there are up to `lag`.
+//!
+//! ```text
+//!            nothing in flight                 the run ends: its outcome,
+//!   +-------------------------------> Pause -- or the rounding limit -------------------> End
+//!   |                                   |                                                  ^
+//!   |   finish the cycle, or fold x;    |                                                  |
+//!   |   begin the next cycle            |                                                  |
+//!   |  +--------------------------------+                                                  |
+//!   |  v                                                                                   |
+//! Queue ------------------------------> Read -- breakdown, NaN or infinity, converged -----+
+//!   ^     steps in flight               |
+//!   |                                   |
+//!   +-----------------------------------+
+//!       observers, stop rules, `Judge`
+//! ```
+//!
+//! `Queueing` says whether `Queue` may queue more steps: *held* by a rule of `stop_soon_when`, which may
+//! release it again, or *closed*, when the outcome of the run is known. The host then reads the steps in
+//! flight, so that `x` is the last reported iterate, and the run ends in `Pause`.
+//!
 //! One iteration changes `x` only a little. If thousands of small changes were added to a large `x`, each
 //! addition would round at the size of `x`, and the residual would contain `√n` rounding errors. So every
 //! [`FOLD`] iterations the driver adds `x` to a second vector and sets `x` to zero (a *fold*; group-wise
 //! updates of Sleijpen and van der Vorst 1996). Updates are then rounded at their own size, and the large
 //! vector is rounded once per fold. A restart folds too.
 
+use crate::callbacks::{Callbacks, Request};
 use crate::deflation::Preconditioner;
-use crate::driver::{Driver, Operators, Problem};
-use crate::stagnation::StagnationDetector;
+use crate::driver::{Driver, Problem};
+use crate::judge::{Course, Judge, latest};
 use crate::workspace::Workspace;
 use crate::{
-    Arithmetic, CancelToken, Element, Ending, Error, Evidence, Method, Outcome, Progress, Report, Result,
-    Space, StagnationWindow, Steps, Stopping, Symmetry, Vector,
+    Arithmetic, CancelToken, Ending, Error, Method, Outcome, Progress, Report, Result, Space, Steps, System,
+    Vector,
 };
 use std::time::{Duration, Instant};
 
@@ -26,21 +49,9 @@ const LATE_SHARE: usize = 4;
 /// Iterations between two folds. A fold reads or writes five vectors, a few thousandths of those that the
 /// iterations read or write.
 pub(crate) const FOLD: usize = 256;
-/// Iterations before the first check whether rounding makes the tolerance unreachable. The interval doubles
-/// after each check.
-const FIRST_CHECK: usize = 256;
-/// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is an
-/// estimate of the mean, so the residual of a particular `x` can be smaller.
-const BELOW_LIMIT: f64 = 1.0 / 16.0;
-/// `x` counts as too large if the residual that rounding `x` leaves exceeds this fraction of the larger of
-/// the first residual and `‖b‖`.
-pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
 
 impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// Runs steps from the point where the method has started, until a stopping criterion holds.
-    ///
-    /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports
-    /// them, so that `x` is the last reported iterate.
     pub(crate) fn run(
         &mut self,
         of: Problem<'_, V>,
@@ -51,153 +62,273 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         allowed: usize,
     ) -> Result<Outcome> {
         let m = Preconditioner::new(of.on.m, self.null_space.as_ref());
-        let system = of.system(&m, Arithmetic::Plain, 0);
-        let deadline = self.stopping.time_limit.map(|limit| (started, limit));
-        let method = &self.method;
-        let replays = of.on.a.replays() && of.on.m.replays();
-        let lag = workspace.steps.lag(self.bytes_per_iteration(of.on));
-        let cycle = method.cycle(workspace.space.len());
+        let (method, cycle) = (&self.method, self.method.cycle(workspace.space.len()));
         let judge = Judge {
             stopping: &self.stopping,
             on: of.on,
             symmetry: method.needs_symmetry(),
             has_cycles: cycle.is_some(),
         };
-        let report = &mut self.report;
-        let mut course = judge.course(method.stagnation_window(), report, threshold);
-        let first = report.history.len() - 1;
-        let (mut queued, mut place, mut ending) = (first, 0, None);
-        let mut folded_at = first;
-        method.begin(&system, &mut workspace.state)?;
-        workspace.steps.begin(course.threshold * course.threshold)?;
-        // Whether a rule of `stop_soon_when` has returned true: nothing more is queued until the steps in
-        // flight have been reported to it.
-        let mut held = false;
-        // An observer of iterates must see `x` before a later step changes it.
-        let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
-        let long = lag < V::Steps::LAG;
-        // An operator that cannot be replayed may run on the host, where speculative steps after the last one
-        // are expensive.
-        if !replays {
-            lag = lag.min(2);
-        }
+        // an observer of iterates must see `x` before a later step changes it
+        let observed = !self.callbacks.iterate_observers.is_empty();
+        let lag = if observed { 1 } else { workspace.steps.lag(self.bytes_per_iteration(of.on)) };
+        let replays = of.on.a.replays() && of.on.m.replays();
+        let first = self.report.history.len() - 1;
+        let mut run = SingleRun {
+            method,
+            system: of.system(&m, Arithmetic::Plain, 0),
+            course: judge.course(method.stagnation_window(), &self.report, threshold),
+            judge,
+            cancel: self.cancel.as_ref(),
+            deadline: self.stopping.time_limit.map(|limit| (started, limit)),
+            allowed,
+            cycle,
+            replays,
+            first,
+            callbacks: &mut self.callbacks,
+            operator_norm: &mut self.operator_norm,
+            report: &mut self.report,
+            workspace,
+            x,
+            long: lag < V::Steps::LAG,
+            // An operator that cannot be replayed may run on the host, where speculative steps after the last
+            // one are expensive.
+            lag: if replays { lag } else { lag.min(2) },
+            queueing: Queueing::Open,
+            queued: first,
+            place: 0,
+            folded_at: first,
+        };
+        run.method.begin(&run.system, &mut run.workspace.state)?;
+        run.begin_steps()?;
+        let mut state = State::Queue;
         loop {
-            while ending.is_none()
-                && !held
-                && workspace.steps.in_flight() < lag
-                && !(long
-                    && nearly_done(&report.history[first..], workspace.steps.in_flight(), course.threshold))
-                && cycle != Some(place)
-                && (cycle.is_some() || queued < course.check_at)
-            {
-                if queued >= allowed {
-                    ending = Some(Outcome::IterationLimit);
-                } else if let Some(interrupted) =
-                    interrupted(&workspace.space, self.cancel.as_ref(), deadline)?
-                {
-                    ending = Some(interrupted);
-                } else {
-                    // A stop rule of the user may end the solve after any iteration, and an observer needs
-                    // every iterate, so iterations must not share a launch.
-                    let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
-                    let batch = match self.late_rules.is_empty() {
-                        _ if alone => 0,
-                        true => BATCH,
-                        false => BATCH.min(LATE_BATCH.max((queued - first) / LATE_SHARE)),
-                    };
-                    let count = batch.min(allowed - queued);
-                    let Workspace { state, steps, .. } = &mut *workspace;
-                    let batched = method.run_batch(&system, x, state, steps, count)?;
-                    queued += batched;
-                    if !self.late_rules.is_empty() {
-                        // queue the next batch while this one runs
-                        lag = lag.max(batched + 1);
-                    }
-                    if batched == 0 {
-                        steps
-                            .run(place, replays, &mut |steps| method.step(&system, x, state, place, steps))?;
-                        queued += 1;
-                        place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
-                    }
-                    if cycle.is_none() && queued - folded_at >= FOLD {
-                        workspace.fold(x)?;
-                        folded_at = queued;
-                    }
-                }
-            }
-            if workspace.steps.in_flight() == 0 {
-                if let Some(outcome) = ending.take().or(held.then_some(Outcome::Stopped)) {
-                    return Ok(outcome);
-                }
-                if cycle.is_some() {
-                    method.finish(&system, x, &mut workspace.state)?;
-                    let progress = latest(report, course.threshold);
-                    self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
-                } else if queued > folded_at {
-                    workspace.fold(x)?;
-                    folded_at = queued;
-                }
-                if queued >= course.check_at {
-                    course.check_at = first + 2 * (queued - first);
-                    let norm = &mut self.operator_norm;
-                    if let Some(outcome) = judge.limit(norm, report, workspace, of.b, x, &mut course)? {
-                        return Ok(outcome);
-                    }
-                }
-                if cycle.is_some() {
-                    method.start(&system, x, &mut workspace.state)?;
-                    method.begin(&system, &mut workspace.state)?;
-                    place = 0;
-                }
-                workspace.steps.begin(course.threshold * course.threshold)?;
-                continue;
-            }
-            let Workspace { state, steps, numbers, lanczos, .. } = &mut *workspace;
-            let iteration = report.history.len();
-            let broken = |what, value| broken(what, value, iteration);
-            let (residual, last) = match steps.next(numbers)? {
-                Ending::Failed { what, value } => return Ok(broken(what, value)),
-                Ending::Completed { last } => match method.process_step(state, numbers, lanczos) {
-                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= course.threshold)),
-                    Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
-                    Err(error) => return Err(error),
-                },
+            state = match state {
+                State::Queue => run.queue()?,
+                State::Read => run.read()?,
+                State::Pause => run.pause()?,
+                State::End(outcome) => return Ok(outcome),
             };
-            report.history.push(residual);
-            let progress = Progress { iteration, residual, threshold: course.threshold };
-            for observer in &mut self.observers {
-                observer(&progress);
-            }
-            if cycle.is_none() && !self.iterate_observers.is_empty() {
-                let whole = workspace.whole(x)?;
-                self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, whole));
-            }
-            let mut stop = false;
-            for rule in &mut self.stop_rules {
-                stop |= rule(&progress);
-            }
-            held = false;
-            for rule in &mut self.late_rules {
-                held |= rule(&progress);
-            }
-            if !(self.stop_rules.is_empty() && self.late_rules.is_empty()) {
-                let said = workspace.space.agree(if stop { 2 } else { held.into() })?;
-                (stop, held) = (said > 1, said > 0);
-            }
-            if !residual.is_finite() {
-                return Ok(Outcome::NotFinite { what: "the residual" });
-            }
-            if last {
-                return Ok(Outcome::Converged);
-            }
-            if ending.is_some() {
-                course.detector.note_residual(iteration, residual);
-            } else if stop {
-                ending = Some(Outcome::Stopped);
-            } else {
-                ending = judge.progress(report, workspace, of.b, x, &mut course)?;
+        }
+    }
+}
+
+/// State of a run; the head of this file has a drawing.
+enum State {
+    /// Steps are queued, until `lag` are in flight or no more may be queued.
+    Queue,
+    /// Steps are in flight: the host waits for the oldest one.
+    Read,
+    /// No step is in flight: `x` can be folded or completed, and tested.
+    Pause,
+    End(Outcome),
+}
+
+/// Whether steps may be queued.
+enum Queueing {
+    Open,
+    /// A rule of `stop_soon_when` returned true for the latest iteration. The run ends if the rule still does
+    /// for the last step in flight.
+    Held,
+    /// The run ends with this outcome after the steps in flight.
+    Closed(Outcome),
+}
+
+/// A run: what it works on, and its state between two steps.
+struct SingleRun<'r, K: Method<V>, V: Vector> {
+    method: &'r K,
+    system: System<'r, V>,
+    judge: Judge<'r, V>,
+    cancel: Option<&'r CancelToken>,
+    /// The start of the solve, and its time limit.
+    deadline: Option<(Instant, Duration)>,
+    /// Maximum number of iterations of the solve.
+    allowed: usize,
+    /// Number of steps of a cycle; `None` for methods without cycles.
+    cycle: Option<usize>,
+    /// True if operator and preconditioner queue the same work in every step.
+    replays: bool,
+    /// Number of iterations of the solve before this run.
+    first: usize,
+    callbacks: &'r mut Callbacks<V>,
+    operator_norm: &'r mut Option<f64>,
+    report: &'r mut Report,
+    workspace: &'r mut Workspace<K, V>,
+    x: &'r mut V,
+    course: Course,
+    /// True if steps are so long that fewer than usual are in flight.
+    long: bool,
+    /// Maximum number of steps in flight.
+    lag: usize,
+    queueing: Queueing,
+    /// Number of iterations of the solve, including those in flight.
+    queued: usize,
+    /// Index of the next step in the cycle or period of the method.
+    place: usize,
+    /// `queued` at the last fold.
+    folded_at: usize,
+}
+
+impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
+    /// `State::Queue`: queues steps.
+    fn queue(&mut self) -> Result<State> {
+        while self.may_queue() {
+            match self.limit()? {
+                Some(outcome) => self.queueing = Queueing::Closed(outcome),
+                None => self.queue_steps()?,
             }
         }
+        Ok(if self.workspace.steps.in_flight() == 0 { State::Pause } else { State::Read })
+    }
+
+    fn may_queue(&self) -> bool {
+        let in_flight = self.workspace.steps.in_flight();
+        let residuals = &self.report.history[self.first..];
+        matches!(self.queueing, Queueing::Open)
+            && in_flight < self.lag
+            && !(self.long && nearly_done(residuals, in_flight, self.course.threshold))
+            && match self.cycle {
+                Some(steps) => self.place != steps,
+                None => self.queued < self.course.check_at,
+            }
+    }
+
+    /// Outcome if no further step is allowed: by the limit of iterations or of time, or the cancel token.
+    fn limit(&self) -> Result<Option<Outcome>> {
+        if self.queued >= self.allowed {
+            return Ok(Some(Outcome::IterationLimit));
+        }
+        interrupted(&self.workspace.space, self.cancel, self.deadline)
+    }
+
+    /// Queues a batch of steps, or one step if there is no kernel for batches. Folds `x` if it is time.
+    fn queue_steps(&mut self) -> Result<()> {
+        let (count, place, replays) = (self.batch(), self.place, self.replays);
+        let (method, system, x) = (self.method, &self.system, &mut *self.x);
+        let Workspace { state, steps, .. } = &mut *self.workspace;
+        let batched = method.run_batch(system, x, state, steps, count)?;
+        self.queued += batched;
+        if !self.callbacks.late_rules.is_empty() {
+            // queue the next batch while this one runs
+            self.lag = self.lag.max(batched + 1);
+        }
+        if batched == 0 {
+            steps.run(place, replays, &mut |steps| method.step(system, x, state, place, steps))?;
+            self.queued += 1;
+            self.place = if self.cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
+        }
+        if self.cycle.is_none() && self.queued - self.folded_at >= FOLD {
+            self.fold()?;
+        }
+        Ok(())
+    }
+
+    /// Maximum number of steps in the next batch.
+    fn batch(&self) -> usize {
+        let batch = if self.callbacks.need_single_steps() {
+            0
+        } else if self.callbacks.late_rules.is_empty() {
+            BATCH
+        } else {
+            BATCH.min(LATE_BATCH.max((self.queued - self.first) / LATE_SHARE))
+        };
+        batch.min(self.allowed - self.queued)
+    }
+
+    /// `State::Read`: waits for the oldest step in flight, reports it and decides whether the run goes on.
+    fn read(&mut self) -> Result<State> {
+        let iteration = self.report.history.len();
+        let broken = |what, value| Ok(State::End(broken(what, value, iteration)));
+        let Workspace { state, steps, numbers, lanczos, .. } = &mut *self.workspace;
+        let last = match steps.next(numbers)? {
+            Ending::Failed { what, value } => return broken(what, value),
+            Ending::Completed { last } => last,
+        };
+        let residual = match self.method.process_step(state, numbers, lanczos) {
+            Ok(residual) => residual,
+            Err(Error::Breakdown { what, value }) => return broken(what, value),
+            Err(error) => return Err(error),
+        };
+        self.report.history.push(residual);
+        let request = self.call_back(&Progress { iteration, residual, threshold: self.course.threshold })?;
+        if !residual.is_finite() {
+            return Ok(State::End(Outcome::NotFinite { what: "the residual" }));
+        }
+        if last || (self.cycle.is_some() && residual <= self.course.threshold) {
+            return Ok(State::End(Outcome::Converged));
+        }
+        self.decide(request)?;
+        Ok(State::Queue)
+    }
+
+    /// Calls the observers and the rules of the user.
+    fn call_back(&mut self, progress: &Progress) -> Result<Request> {
+        self.callbacks.observe(progress);
+        if self.cycle.is_none() && !self.callbacks.iterate_observers.is_empty() {
+            let whole = self.workspace.whole(self.x)?;
+            self.callbacks.observe_iterate(progress, whole);
+        }
+        self.callbacks.request(progress, &self.workspace.space)
+    }
+
+    /// Decides after a step whether more may be queued.
+    fn decide(&mut self, request: Request) -> Result<()> {
+        let Progress { iteration, residual, .. } = latest(self.report, self.course.threshold);
+        let (b, x) = (self.system.b, &*self.x);
+        if let Queueing::Closed(_) = self.queueing {
+            self.course.detector.note_residual(iteration, residual);
+        } else if request == Request::Stop {
+            self.queueing = Queueing::Closed(Outcome::Stopped);
+        } else {
+            let ended = self.judge.progress(self.report, self.workspace, b, x, &mut self.course)?;
+            self.queueing = match ended {
+                Some(outcome) => Queueing::Closed(outcome),
+                None if request == Request::StopSoon => Queueing::Held,
+                None => Queueing::Open,
+            };
+        }
+        Ok(())
+    }
+
+    /// `State::Pause`: ends the run if steps may no longer be queued. Otherwise completes `x`, tests whether
+    /// rounding makes the threshold unreachable if that is due, and begins the next cycle.
+    fn pause(&mut self) -> Result<State> {
+        match std::mem::replace(&mut self.queueing, Queueing::Open) {
+            Queueing::Closed(outcome) => return Ok(State::End(outcome)),
+            Queueing::Held => return Ok(State::End(Outcome::Stopped)),
+            Queueing::Open => {}
+        }
+        if self.cycle.is_some() {
+            self.method.finish(&self.system, self.x, &mut self.workspace.state)?;
+            self.callbacks.observe_iterate(&latest(self.report, self.course.threshold), self.x);
+        } else if self.queued > self.folded_at {
+            self.fold()?;
+        }
+        if self.queued >= self.course.check_at {
+            self.course.check_at = self.first + 2 * (self.queued - self.first);
+            let Self { judge, operator_norm, report, workspace, x, course, .. } = self;
+            if let Some(outcome) = judge.limit(operator_norm, report, workspace, self.system.b, x, course)? {
+                return Ok(State::End(outcome));
+            }
+        }
+        if self.cycle.is_some() {
+            self.method.start(&self.system, self.x, &mut self.workspace.state)?;
+            self.method.begin(&self.system, &mut self.workspace.state)?;
+            self.place = 0;
+        }
+        self.begin_steps()?;
+        Ok(State::Queue)
+    }
+
+    /// Begins steps that end at the current threshold.
+    fn begin_steps(&mut self) -> Result<()> {
+        self.workspace.steps.begin(self.course.threshold * self.course.threshold)
+    }
+
+    fn fold(&mut self) -> Result<()> {
+        self.workspace.fold(self.x)?;
+        self.folded_at = self.queued;
+        Ok(())
     }
 }
 
@@ -208,119 +339,6 @@ pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcom
         true => Outcome::Breakdown { what, value, iteration },
         false => Outcome::NotFinite { what },
     }
-}
-
-/// State of a run between checks of its residuals.
-pub(crate) struct Course {
-    detector: StagnationDetector,
-    /// The residual norm to reach, which a check may raise.
-    pub(crate) threshold: f64,
-    /// The iteration of the next check whether rounding makes the threshold unreachable.
-    pub(crate) check_at: usize,
-    /// States whether `x` was too large at the previous check. One such check is not conclusive: a method may
-    /// pass through large iterates.
-    was_out: bool,
-}
-
-/// Decides after each step whether a run ends: by its residuals, and occasionally by tests of `x` and the
-/// operators.
-pub(crate) struct Judge<'s, V: Vector> {
-    pub(crate) stopping: &'s Stopping,
-    pub(crate) on: Operators<'s, V>,
-    pub(crate) symmetry: Symmetry,
-    pub(crate) has_cycles: bool,
-}
-
-impl<V: Vector> Judge<'_, V> {
-    /// Begins a run from the latest residual of a report.
-    pub(crate) fn course(
-        &self,
-        mut stagnation_window: StagnationWindow,
-        report: &Report,
-        threshold: f64,
-    ) -> Course {
-        stagnation_window.iterations =
-            self.stopping.stagnation_window.unwrap_or(stagnation_window.iterations);
-        let first = report.history.len() - 1;
-        Course {
-            detector: StagnationDetector::new(stagnation_window, first, report.true_residual),
-            threshold,
-            // With a tolerance of zero the caller wants all iterations.
-            check_at: if threshold == 0.0 { usize::MAX } else { first + FIRST_CHECK },
-            was_out: false,
-        }
-    }
-
-    /// Raises the threshold to the rounding limit. Returns the outcome if `x` has become too large for any
-    /// threshold. The whole solution must be either in `x` or folded.
-    pub(crate) fn limit<K: Method<V>>(
-        &self,
-        norm: &mut Option<f64>,
-        report: &Report,
-        workspace: &mut Workspace<K, V>,
-        b: &V,
-        x: &V,
-        course: &mut Course,
-    ) -> Result<Option<Outcome>> {
-        let near = workspace.limit_near(norm, self.on.a, b, x, course.threshold)?;
-        if let Some([limit, scale]) = near {
-            let most = report.rhs_norm.max(report.history[0]);
-            let never_stagnates = self.stopping.stagnation_window == Some(usize::MAX);
-            let out = limit > OUT_OF_BOUNDS * most && !never_stagnates;
-            // The norms of the iterates of conjugate gradients never decrease, so one check is enough.
-            if out && (course.was_out || !workspace.lanczos.is_empty()) {
-                let evidence = Evidence::Singular { condition: scale / most };
-                return Ok(Some(Outcome::Stagnated(evidence)));
-            }
-            course.was_out = out;
-            course.threshold = course.threshold.max(BELOW_LIMIT * limit);
-        }
-        Ok(None)
-    }
-
-    /// Outcome if the latest residuals of a report show divergence or stagnation.
-    pub(crate) fn progress<K: Method<V>>(
-        &self,
-        report: &Report,
-        workspace: &mut Workspace<K, V>,
-        b: &V,
-        x: &V,
-        course: &mut Course,
-    ) -> Result<Option<Outcome>> {
-        let Progress { iteration, residual, threshold } = latest(report, course.threshold);
-        let detector = &mut course.detector;
-        let check_due = detector.note_residual(iteration, residual);
-        if residual > self.stopping.divergence * report.history[0] {
-            return Ok(Some(Outcome::Diverged));
-        }
-        let evidence = if check_due {
-            let epsilon = V::Elem::EPSILON;
-            let lanczos = &workspace.lanczos;
-            let energy = (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
-            // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the null
-            // space.
-            let unsymmetric = match self.symmetry {
-                Symmetry::Nothing => None,
-                needed => workspace.unsymmetric(needed, self.on, b, x)?,
-            };
-            match (unsymmetric, energy) {
-                (Some(what), _) => Some(Evidence::Unsymmetric { what }),
-                (None, Some(energy)) => energy,
-                (None, None) => Some(detector.residual_evidence(iteration)),
-            }
-        } else if self.has_cycles && self.stopping.stagnation_window.is_none() {
-            detector.rate_evidence(&report.history, threshold, self.stopping.max_iterations)
-        } else {
-            None
-        };
-        Ok(evidence.map(Outcome::Stagnated))
-    }
-}
-
-/// Progress after the latest iteration.
-pub(crate) fn latest(report: &Report, threshold: f64) -> Progress {
-    let iteration = report.history.len() - 1;
-    Progress { iteration, residual: report.history[iteration], threshold }
 }
 
 /// Whether one of the steps in flight will probably end the solve, assuming that they reduce the residual by

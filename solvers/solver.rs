@@ -1,5 +1,6 @@
 //! Construction, options and entry points of a solver, shared by all methods.
 
+use crate::callbacks::Callbacks;
 use crate::driver::{Driver, Operators, fits};
 use crate::{
     Arithmetic, CancelToken, Cost, ElemOf, Identity, LinearOperator, Method, Progress, Report, Result,
@@ -7,14 +8,6 @@ use crate::{
 };
 use num_traits::Zero;
 use std::time::{Duration, Instant};
-
-/// A callback that receives the progress of each iteration.
-pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
-/// A callback that receives the progress of each iteration and returns whether to stop.
-pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
-
-/// A callback that receives the progress of an iteration or a cycle, and the iterate.
-pub(crate) type IterateObserver<V> = Box<dyn FnMut(&Progress, &V) + Send>;
 
 /// A method, an operator and a preconditioner, ready to solve. Created by `Cg::new(op)`, `Gmres::new(op)` and
 /// so on.
@@ -104,7 +97,7 @@ where
     /// Calls `observer` for each iteration, in order. A GPU reports iterations to the host in batches, some
     /// time after they ran.
     pub fn observe(mut self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
-        self.driver.observers.push(Box::new(observer));
+        self.driver.callbacks.observers.push(Box::new(observer));
         self
     }
 
@@ -126,7 +119,7 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn observe_iterates(mut self, observer: impl FnMut(&Progress, &A::Vector) + Send + 'static) -> Self {
-        self.driver.iterate_observers.push(Box::new(observer));
+        self.driver.callbacks.iterate_observers.push(Box::new(observer));
         self
     }
 
@@ -134,7 +127,7 @@ where
     /// share one kernel launch: a small system that would otherwise stay on the chip of a GPU takes more than
     /// twice as long.
     pub fn stop_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
-        self.driver.stop_rules.push(Box::new(stop));
+        self.driver.callbacks.stop_rules.push(Box::new(stop));
         self
     }
 
@@ -142,7 +135,7 @@ where
     /// queued still run and are reported to `stop`, and the solve ends if it still returns true after the
     /// last of them. Does not slow the solve down.
     pub fn stop_soon_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
-        self.driver.late_rules.push(Box::new(stop));
+        self.driver.callbacks.late_rules.push(Box::new(stop));
         self
     }
 
@@ -190,13 +183,9 @@ where
     /// Runs `work` with this solver, without its observers and stop rules. Used by plans.
     #[doc(hidden)]
     pub fn unwatched<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        let [stop_rules, late_rules] =
-            [&mut self.driver.stop_rules, &mut self.driver.late_rules].map(std::mem::take);
-        let observers = std::mem::take(&mut self.driver.observers);
-        let iterate_observers = std::mem::take(&mut self.driver.iterate_observers);
+        let callbacks = std::mem::replace(&mut self.driver.callbacks, Callbacks::new());
         let result = work(self);
-        (self.driver.stop_rules, self.driver.late_rules) = (stop_rules, late_rules);
-        (self.driver.observers, self.driver.iterate_observers) = (observers, iterate_observers);
+        self.driver.callbacks = callbacks;
         result
     }
 

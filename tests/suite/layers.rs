@@ -1,4 +1,4 @@
-//! The layers of `src`: folders use only lower ones, as the list of ARCHITECTURE.md orders them.
+//! The layers of `src`: folders use only lower ones, as the list of ARCHITECTURE.md orders them. The length of functions.
 
 use std::collections::HashSet;
 use std::fs;
@@ -91,4 +91,47 @@ fn folders_use_only_lower_ones() {
         }
     }
     assert!(layers.len() > 20 && wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Maximum number of lines of a function. New functions have at most 80.
+const LONGEST: usize = 100;
+
+/// Name and number of lines of each function: from its name to the brace that is indented as it is.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = vec![];
+    for (at, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let words: Vec<&str> = code.split([' ', '(', '<']).collect();
+        let Some(place) = words.iter().position(|word| *word == "fn") else { continue };
+        let qualifiers = ["pub", "crate)", "super)", "const", "unsafe", "extern", "\"C\"", "async"];
+        if !words[..place].iter().all(|word| qualifiers.contains(word)) {
+            continue;
+        }
+        let ends = |line: &&str| line.strip_prefix(indent) == Some("}");
+        let signature = lines[at..].iter().position(|line| line.ends_with(['{', ';', '}']));
+        if signature.is_some_and(|end| lines[at + end].ends_with('{')) {
+            let length = lines[at..].iter().position(ends).map_or(lines.len() - at, |end| end + 1);
+            found.push((words[place + 1], length));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_are_short() {
+    let text = "impl A {\n    pub(crate) fn a(\n        b: B,\n    ) -> C {\n        b.c()\n    }\n    fn d();\n}\nfn e() {\n}\n";
+    assert_eq!(functions(text), [("a", 5), ("e", 2)]);
+    let mut files = vec![];
+    ["src", "solvers", "kernels"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
+    let mut count = 0;
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        for (name, lines) in functions(&text) {
+            count += 1;
+            assert!(lines <= LONGEST, "{}: `{name}` has {lines} lines", path.display());
+        }
+    }
+    assert!(count > 1000);
 }
