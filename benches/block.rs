@@ -20,8 +20,8 @@ use krysp::io::read_matrix;
 use krysp::solvers::{BlockMethod, MultiVector, Solver};
 use krysp::testing::{matrices, shared_matrix, skipped};
 use krysp::{
-    Amg, Cg, Csr, Gmres, Host, HostVector, Ilu0, Jacobi, LinearOperator, Operator, Outcome, Permutation,
-    Report, Vector, gallery,
+    Amg, BasicVector, Cg, Csr, Gmres, Host, HostVector, Ilu0, Jacobi, LinearOperator, Operator, Outcome,
+    Permutation, Report, gallery,
 };
 use std::time::Instant;
 

@@ -13,7 +13,7 @@ mod common;
 use common::cuda::Gpu;
 use common::cuda_peers::arnoldi::Arnoldi;
 use krysp::CudaVector;
-use krysp::solvers::{Basis, Vector};
+use krysp::solvers::{BasicVector, Basis, Vector};
 
 /// Maximum size of the basis, that of GMRES(30).
 const MOST: usize = 30;

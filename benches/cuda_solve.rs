@@ -23,7 +23,7 @@ use common::systems::{System, reordered};
 use common::{median, record};
 use krysp::solvers::{LinearOperator, Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
-use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Scaling, Space, ToCuda, Vector};
+use krysp::{BasicVector, BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Scaling, Space, ToCuda};
 use rayon::prelude::*;
 use std::rc::Rc;
 use std::time::Instant;

@@ -22,8 +22,8 @@ use krysp::CuDssKind;
 use krysp::testing::matrices::named;
 use krysp::testing::{EliminationOrder, SHARED_FOLDERS, elimination_order, shared_matrices, shared_matrix};
 use krysp::{
-    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Refresh, SinglePrecision,
-    Space, Vector,
+    BasicVector, Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Refresh,
+    SinglePrecision, Space,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -171,12 +171,12 @@ fn iterations(a: &Csr<f64>, operator: &Operator<HostVector<f64>>) -> Result<()> 
     let zero = operator.domain().zeros()?;
     let [single, joint] = best([
         &mut || {
-            use krysp::Vector;
+            use krysp::BasicVector;
             x.copy_from(&zero);
             let _ = solver.solve_into(&rhs.columns()[0], &mut x);
         },
         &mut || {
-            use krysp::Vector;
+            use krysp::BasicVector;
             y.columns_mut().iter_mut().for_each(|y| y.copy_from(&zero));
             let _ = many.solve_many_into(&rhs, &mut y);
         },

@@ -21,8 +21,8 @@ use krysp::io::read_matrix;
 use krysp::solvers::{Method, OperatorFn, Solver};
 use krysp::testing::{matrices, shared_matrix, skipped};
 use krysp::{
-    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Report,
-    Vector,
+    BasicVector, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator,
+    Minres, Report,
 };
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -40,7 +40,7 @@ mod system;
 mod transient;
 
 use krysp::solvers::{Method, Solver};
-use krysp::{Cg, HostVector, LinearOperator, Space, Vector};
+use krysp::{BasicVector, Cg, HostVector, LinearOperator, Space};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use system::System;

@@ -27,7 +27,7 @@
 
 use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, RankSpace, Ranks};
 use krysp::solvers::{Method, Scalar, Solver};
-use krysp::{Cg, Jacobi, LinearOperator, PipelinedCg, Space, Vector};
+use krysp::{BasicVector, Cg, Jacobi, LinearOperator, PipelinedCg, Space};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::Command;

@@ -10,7 +10,7 @@ mod common;
 
 use common::HeatSink;
 use krysp::plan::PlannedSolver;
-use krysp::{Csr, Host, LinearOperator, Plan, Space, Vector};
+use krysp::{BasicVector, Csr, Host, LinearOperator, Plan, Space, Vector};
 use std::f64::consts::TAU;
 use std::time::Instant;
 

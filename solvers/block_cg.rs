@@ -35,8 +35,8 @@ use crate::orthonormal::{
 };
 use crate::small::Matrix;
 use crate::{
-    Cost, ElemOf, Element, Error, Method, MultiSpace, MultiVector, Result, ScalarOf, Space, SpaceOf, Steps,
-    System, Vector,
+    BasicVector, Cost, ElemOf, Element, Error, Method, MultiSpace, MultiVector, Result, ScalarOf, Space,
+    SpaceOf, Steps, System, Vector,
 };
 
 impl<V: Vector> BlockMethod<V> for ConjugateGradients {
@@ -122,7 +122,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         x: &mut MultiVector<V>,
         state: &mut BlockCgState<V>,
         _: usize,
-        steps: &mut <MultiVector<V> as Vector>::Steps,
+        steps: &mut <MultiVector<V> as BasicVector>::Steps,
     ) -> Result<()> {
         state.leave_ended(x.space());
         system.a.apply(&state.p, &mut state.z)?; // Z = A P

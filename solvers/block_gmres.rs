@@ -54,8 +54,8 @@ use crate::orthonormal::{
 use crate::reflections::{LeastSquares, ROUNDING};
 use crate::small::Matrix;
 use crate::{
-    Cost, ElemOf, Element, Error, Method, MultiSpace, MultiVector, Result, Scalar, ScalarOf, Space, SpaceOf,
-    Steps, System, Vector,
+    BasicVector, Cost, ElemOf, Element, Error, Method, MultiSpace, MultiVector, Result, Scalar, ScalarOf,
+    Space, SpaceOf, Steps, System, Vector,
 };
 use num_traits::One;
 use std::mem::swap;
@@ -165,7 +165,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockGeneralizedMinimalResidual {
         x: &mut MultiVector<V>,
         state: &mut BlockGmresState<V>,
         _: usize,
-        steps: &mut <MultiVector<V> as Vector>::Steps,
+        steps: &mut <MultiVector<V> as BasicVector>::Steps,
     ) -> Result<()> {
         if state.latest.is_empty() {
             // A M⁻¹ maps the span of the basis to itself. What is left of the residuals is due to rounding, or

@@ -23,8 +23,8 @@
 
 use crate::lockstep::OnColumns;
 use crate::{
-    Cg, ElemOf, Element, Error, Identity, LinearOperator, MultiVector, Outcome, Result, ScalarOf, Space,
-    SpaceOf, Vector, check_spaces, with_workspace,
+    BasicVector, Cg, ElemOf, Element, Error, Identity, LinearOperator, MultiVector, Outcome, Result,
+    ScalarOf, Space, SpaceOf, Vector, check_spaces, with_workspace,
 };
 use std::sync::{Mutex, PoisonError};
 

@@ -1,6 +1,6 @@
 //! The composition of two operators.
 
-use crate::{Error, LinearOperator, MultiVector, Result, Space, SpaceOf, Vector, with_workspace};
+use crate::{BasicVector, Error, LinearOperator, MultiVector, Result, Space, SpaceOf, with_workspace};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 

@@ -8,8 +8,8 @@ use crate::run::{FOLD, broken, interrupted};
 use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{
-    Arithmetic, Ending, Error, Method, MultiSpace, MultiVector, Outcome, Result, ScalarOf, Space, SpaceOf,
-    Steps, System, Vector,
+    Arithmetic, BasicVector, Ending, Error, Method, MultiSpace, MultiVector, Outcome, Result, ScalarOf,
+    Space, SpaceOf, Steps, System, Vector,
 };
 use num_traits::Zero;
 use std::mem::swap;

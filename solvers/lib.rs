@@ -105,5 +105,7 @@ pub use solver::Solver;
 pub use stagnation::{Evidence, StagnationWindow};
 pub use steps::{CgIterate, Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
-pub use vector::{CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Term, Vector, flip_signs};
+pub use vector::{
+    BasicVector, CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Term, Vector, flip_signs,
+};
 pub use wrapper::Wrapper;

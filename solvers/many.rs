@@ -32,8 +32,8 @@ use crate::driver::{Driver, Operators};
 use crate::few::TOGETHER;
 use crate::joint::Run;
 use crate::{
-    Arithmetic, ElemOf, Error, LinearOperator, Method, MultiVector, Report, Result, Solution, Solver, Space,
-    Steps, StepsOf, Vector,
+    Arithmetic, BasicVector, ElemOf, Error, LinearOperator, Method, MultiVector, Report, Result, Solution,
+    Solver, Space, Steps, StepsOf, Vector,
 };
 use num_traits::Zero;
 use std::mem::swap;

@@ -5,7 +5,7 @@
 //! single vector in the same order, with the same results, bitwise where operations are reproducible.
 
 use crate::lockstep::Lockstep;
-use crate::{ElemOf, Error, Result, ScalarOf, Scalars, Space, SpaceOf, Vector, VectorBasis};
+use crate::{BasicVector, ElemOf, Error, Result, ScalarOf, Scalars, Space, SpaceOf, Vector, VectorBasis};
 use num_traits::Zero;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -255,7 +255,7 @@ impl<S: Space> Space for MultiSpace<S> {
 }
 
 /// Applies every operation column by column.
-impl<V: Vector> Vector for MultiVector<V> {
+impl<V: Vector> BasicVector for MultiVector<V> {
     type Elem = V::Elem;
     type Scalar = Scalars<V::Elem, V::Scalar>;
     type Space = MultiSpace<V::Space>;
@@ -287,7 +287,9 @@ impl<V: Vector> Vector for MultiVector<V> {
     fn basis(space: &Self::Space, count: usize) -> Result<VectorBasis<Self>> {
         VectorBasis::new(space, count)
     }
+}
 
+impl<V: Vector> Vector for MultiVector<V> {
     fn flip_signs(&mut self) -> Result<()> {
         let space = &self.space;
         let open = self.columns.iter_mut().enumerate().filter(|(column, _)| space.is_open(*column));

@@ -1,6 +1,6 @@
 //! Linear operators between vector spaces ([`Space`]: memory, length and order of unknowns).
 
-use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Space, SpaceOf, Vector};
+use crate::{BasicVector, ElemOf, Element, Error, MultiVector, Result, ScalarOf, Space, SpaceOf, Vector};
 
 /// Structure of an operator, if known; methods may use it for a faster path.
 pub enum Form<'a, V: Vector> {

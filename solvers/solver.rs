@@ -3,8 +3,8 @@
 use crate::callbacks::Callbacks;
 use crate::driver::{Driver, Operators, fits};
 use crate::{
-    Arithmetic, CancelToken, Cost, ElemOf, Identity, LinearOperator, Method, Progress, Report, Result,
-    ScalarOf, Solution, Space, Stopping, Vector,
+    Arithmetic, BasicVector, CancelToken, Cost, ElemOf, Identity, LinearOperator, Method, Progress, Report,
+    Result, ScalarOf, Solution, Space, Stopping,
 };
 use num_traits::Zero;
 use std::time::{Duration, Instant};

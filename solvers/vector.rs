@@ -6,13 +6,13 @@ use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg};
 
 /// The element type of a vector type.
-pub type ElemOf<V> = <V as Vector>::Elem;
+pub type ElemOf<V> = <V as BasicVector>::Elem;
 /// The scalar type of a vector type.
-pub type ScalarOf<V> = <V as Vector>::Scalar;
+pub type ScalarOf<V> = <V as BasicVector>::Scalar;
 /// The type that runs steps on vectors of a type.
-pub type StepsOf<V> = <V as Vector>::Steps;
+pub type StepsOf<V> = <V as BasicVector>::Steps;
 /// The space type of a vector type.
-pub type SpaceOf<V> = <V as Vector>::Space;
+pub type SpaceOf<V> = <V as BasicVector>::Space;
 
 /// Result of a reduction: a number in host memory, an address in device memory, or an all-reduced number of
 /// several ranks.
@@ -119,23 +119,23 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     fn store(&self, from: &Self::Vector, host: &mut [ElemOf<Self::Vector>]) -> Result<()>;
 }
 
-/// A vector in any memory.
+/// The operations that every memory must have for its vectors. [`Vector`] has those that follow from them.
 ///
-/// Required methods come first. The provided methods are fused operations; the default body of each is its
-/// specification. An implementation may do the same in one pass, with the same result: bitwise in host
-/// memory, up to rounding elsewhere. Operations return no errors: if work is asynchronous, the first error is
-/// stored, and [`Scalar::read`] returns it.
-pub trait Vector: Sized + Send + Sync + 'static {
+/// Operations return no errors: if work is asynchronous, the first error is stored, and [`Scalar::read`]
+/// returns it.
+pub trait BasicVector: Sized + Send + Sync + 'static {
     /// Number type of the entries.
     type Elem: Element;
     /// Result type of reductions.
     type Scalar: Scalar<Self::Elem>;
     /// Type of the vector's space.
     type Space: Space<Vector = Self>;
-    /// Basis of an Arnoldi process with such vectors.
-    type Basis: Basis<Self>;
-    /// Type that runs the steps of a solve on such vectors.
-    type Steps: Steps<Self>;
+    /// Basis of an Arnoldi process with such vectors: a [`Basis`], such as
+    /// [`VectorBasis`](crate::VectorBasis), which suits every memory.
+    type Basis;
+    /// Type that runs the steps of a solve on such vectors: a [`Steps`], such as
+    /// [`Immediate`](crate::Immediate), for a memory whose operations are complete when they return.
+    type Steps;
     /// Structure that an operator may pass to kernels of this hardware by
     /// [`Form::Native`](crate::Form::Native); [`Infallible`](std::convert::Infallible) if there are no such
     /// kernels.
@@ -156,10 +156,16 @@ pub trait Vector: Sized + Send + Sync + 'static {
     /// `self ← d ∘ x`, entry by entry.
     fn multiply(&mut self, d: &Self, x: &Self);
 
-    /// Allocates a basis of up to `count` vectors of this space; [`VectorBasis`](crate::VectorBasis) works
-    /// for any kind of vectors.
+    /// Allocates a basis of up to `count` vectors of this space.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
+}
 
+/// A vector in any memory, as methods use it: the operations of [`BasicVector`], and fused operations.
+///
+/// All methods are provided; the default body of each is its specification, in terms of [`BasicVector`]. So
+/// `impl Vector for Mine {}` is enough to run every Krylov method on a new memory. A memory with faster
+/// kernels does the same in one pass, with the same result: bitwise in host memory, up to rounding elsewhere.
+pub trait Vector: BasicVector<Basis: Basis<Self>, Steps: Steps<Self>> {
     /// Calls `work`, which applies one operation to several vectors, such as the columns of a
     /// [`MultiVector`](crate::MultiVector). No operation reads a result of another one, so a GPU may fuse
     /// them into one launch.

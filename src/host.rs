@@ -9,7 +9,9 @@ use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::{block, vector};
 use krysp_kernels::interrupt;
-use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Term, Vector, flip_signs};
+use krysp_solvers::{
+    BasicVector, Basis, Error, Immediate, OperatorFn, Result, Space, Term, Vector, flip_signs,
+};
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -179,7 +181,7 @@ impl<T: Real> HostVector<T> {
     }
 }
 
-impl<T: Real> Vector for HostVector<T> {
+impl<T: Real> BasicVector for HostVector<T> {
     type Elem = T;
     type Scalar = T;
     type Space = HostSpace<T>;
@@ -222,7 +224,9 @@ impl<T: Real> Vector for HostVector<T> {
             sums: vec![T::zero(); basis::block_sums(rows, count)],
         })
     }
+}
 
+impl<T: Real> Vector for HostVector<T> {
     fn flip_signs(&mut self) -> Result<()> {
         over_rows(self.entries.len(), 2, &mut *self.entries, &|rows, entries: &mut [T]| {
             flip_signs(entries, rows.start);

@@ -97,8 +97,9 @@ pub use interrupt::{Interrupt, Interrupted, PhaseProgress};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
-    MultiVector, Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
+    BasicVector, BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr,
+    LinearOperator, Minres, MultiVector, Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping,
+    Vector,
 };
 #[cfg(feature = "cuda")]
 pub use multi_gpu::MultiGpu;
@@ -146,8 +147,8 @@ pub mod prelude {
     #[cfg(feature = "cuda")]
     pub use crate::formats::OnDevice;
     pub use crate::{
-        BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Operator, Outcome,
-        Permutation, Refresh, Report, Solution, Space, TwoLevel, Vector,
+        BasicVector, BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Operator,
+        Outcome, Permutation, Refresh, Report, Solution, Space, TwoLevel, Vector,
     };
     #[cfg(feature = "cuda")]
     pub use crate::{Cuda, CudaVector, ToCuda};

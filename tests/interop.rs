@@ -10,7 +10,7 @@ use faer::{Mat, Par};
 use krysp::formats::CsrRef;
 use krysp::interop::AsFaer;
 use krysp::testing::matrices::{self, Triplets};
-use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Permutation, Vector};
+use krysp::{BasicVector, Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Permutation};
 use nalgebra_sparse::{CooMatrix, CscMatrix, CsrMatrix};
 use sprs::{CsMat, CsMatI, CsMatViewI, TriMat};
 

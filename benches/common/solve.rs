@@ -11,7 +11,7 @@ use faer::sparse::SparseRowMat;
 use faer::{Mat, Par};
 use krysp::solvers::{Method, Solver};
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Report, Vector};
+use krysp::{BasicVector, BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Report};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

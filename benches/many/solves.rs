@@ -5,7 +5,7 @@ use super::Result;
 use super::system::System;
 use krysp::solvers::{Identity, MultiVector, ScalarOf};
 use krysp::{
-    Amg, Cg, Cuda, CudaSpace, CudaVector, Fsai, Jacobi, LinearOperator, Operator, Space, ToCuda, Vector,
+    Amg, BasicVector, Cg, Cuda, CudaSpace, CudaVector, Fsai, Jacobi, LinearOperator, Operator, Space, ToCuda,
 };
 use std::time::Instant;
 

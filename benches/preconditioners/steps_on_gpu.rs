@@ -8,7 +8,7 @@ use krysp::cuda::CudaMatrix;
 use krysp::formats::OnDevice;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::solvers::{Diagonal, Solver};
-use krysp::{Amg, Csr, Cuda, CudaVector, Jacobi, LinearOperator, Refresh, Space, Vector};
+use krysp::{Amg, BasicVector, Csr, Cuda, CudaVector, Jacobi, LinearOperator, Refresh, Space, Vector};
 use std::time::Instant;
 
 type Matrix = CudaMatrix<f64, Csr<f64>>;

@@ -7,7 +7,7 @@ use crate::solve::{OnHost, Options, System, by_name, joined};
 use krysp::formats::CsrRef;
 use krysp::plan::{iterations_expected, nearer};
 use krysp::solvers::{Cost, Diagonal, Form, Identity};
-use krysp::{Host, HostVector, LinearOperator, Operator, Outcome, Progress, Report, Space, Vector};
+use krysp::{BasicVector, Host, HostVector, LinearOperator, Operator, Outcome, Progress, Report, Space};
 
 /// Cost of the copy, in matrix-vector products with the user's arrays. Measured: 90 to 130.
 const COPY_COST: f64 = 90.0;

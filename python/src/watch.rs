@@ -3,7 +3,7 @@
 use crate::threads::Threads;
 use krysp::solvers::Method;
 use krysp::solvers::Solver;
-use krysp::{CancelToken, Interrupt, LinearOperator, Progress, Space, Vector};
+use krysp::{BasicVector, CancelToken, Interrupt, LinearOperator, Progress, Space, Vector};
 use numpy::PyArray1;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -9,7 +9,8 @@ use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_kernels::interrupt;
 use krysp_solvers::{
-    Basis, CgUpdate, Error, LinearOperator, MultiVector, Result, Scalar, Space, Vector, check_spaces,
+    BasicVector, Basis, CgUpdate, Error, LinearOperator, MultiVector, Result, Scalar, Space, Vector,
+    check_spaces,
 };
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
@@ -220,7 +221,7 @@ impl<T: Real> CudaVector<T> {
     }
 }
 
-impl<T: Real> Vector for CudaVector<T> {
+impl<T: Real> BasicVector for CudaVector<T> {
     type Elem = T;
     type Scalar = CudaScalar<T>;
     type Space = CudaSpace<T>;
@@ -251,7 +252,9 @@ impl<T: Real> Vector for CudaVector<T> {
     fn basis(space: &CudaSpace<T>, count: usize) -> Result<CudaBasis<T>> {
         Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.local_len(), count).map_err(failed)?))
     }
+}
 
+impl<T: Real> Vector for CudaVector<T> {
     fn together<R>(space: &CudaSpace<T>, work: impl FnOnce() -> R) -> R {
         vector::together::<T, R>(space.gpu.device(), work)
     }

@@ -228,7 +228,7 @@ impl<T: Real> OnDevice<T> for Coo<T> {
 pub(super) mod tests {
     use super::*;
     use krysp_kernels::cpu::simd::{Level, force};
-    use krysp_solvers::{LinearOperator, Space, Vector};
+    use krysp_solvers::{BasicVector, LinearOperator, Space};
 
     /// Matrices with shapes and row lengths around the boundaries of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {

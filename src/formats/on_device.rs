@@ -9,7 +9,7 @@ use crate::numbers::{Real, Storage};
 use crate::permutation::Permutation;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Device, DeviceCsr, Order, Product, Refill, Resident};
-use krysp_solvers::{Error, Form, LinearOperator, MultiVector, Scalars, Space, Vector, check_spaces};
+use krysp_solvers::{BasicVector, Error, Form, LinearOperator, MultiVector, Scalars, Space, check_spaces};
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 

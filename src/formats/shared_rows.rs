@@ -9,7 +9,7 @@ use krysp_kernels::cpu::run::threads::{self, CHUNK};
 use krysp_kernels::cpu::run::tiles;
 use krysp_kernels::index::OffsetsRef;
 use krysp_kernels::ranges::even_parts;
-use krysp_solvers::{Error, MultiVector, Scalars, Space, Vector};
+use krysp_solvers::{BasicVector, Error, MultiVector, Scalars, Space};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -10,7 +10,7 @@ use ::faer::matrix_free::{LinOp, Precond};
 use ::faer::sparse::{SparseColMatRef, SparseRowMat, SparseRowMatRef, SymbolicSparseRowMat};
 use ::faer::traits::ComplexField;
 use ::faer::{ColMut, ColRef, MatMut, MatRef, Par};
-use krysp_solvers::{LinearOperator, Space, Vector};
+use krysp_solvers::{BasicVector, LinearOperator, Space};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

@@ -9,7 +9,7 @@ use crate::formats::Csr;
 use crate::host::Host;
 use crate::numbers::Real;
 use crate::preconditioners::{MatrixSource, Refresh};
-use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
+use krysp_solvers::{BasicVector, Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 
 /// Block Jacobi: each rank applies its own preconditioner, of any kind, which is built from its diagonal

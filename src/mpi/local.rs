@@ -8,12 +8,12 @@ use crate::formats::Csr;
 use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::CoarseSpace;
-use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+use krysp_solvers::{BasicVector, Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, Vector};
 use std::convert::Infallible;
 use std::fmt;
 
 /// The basis type of a rank's part.
-pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as Vector>::Basis;
+pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as BasicVector>::Basis;
 
 /// Machine that a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
 pub trait Local<T: Real>: RankMemory<T> {}

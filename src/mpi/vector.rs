@@ -6,7 +6,9 @@ use super::scalar::RankScalar;
 use super::steps::RankSteps;
 use crate::host::Host;
 use crate::numbers::Real;
-use krysp_solvers::{Basis, CgUpdate, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs};
+use krysp_solvers::{
+    BasicVector, Basis, CgUpdate, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs,
+};
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
@@ -185,7 +187,7 @@ impl<T: Real, L: Local<T, Vector: fmt::Debug>> fmt::Debug for RankVector<T, L> {
     }
 }
 
-impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
+impl<T: Real, L: Local<T>> BasicVector for RankVector<T, L> {
     type Elem = T;
     type Scalar = RankScalar<T, L>;
     type Space = RankSpace<T, L>;
@@ -217,7 +219,9 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
         let (own, zeros) = (L::Vector::basis(&space.own, count)?, vec![T::zero(); count]);
         Ok(RankBasis { own, space: space.clone(), c: zeros.clone(), total: zeros })
     }
+}
 
+impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     /// Flips the same signs as for a vector on one rank: signs depend on global indices.
     fn flip_signs(&mut self) -> Result<()> {
         let mut entries = vec![T::zero(); self.space.local_len()];

@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// use krysp::partition::by_diagonal_blocks;
-/// use krysp::{Dia, HostSpace, LinearOperator, Space, Vector, gallery};
+/// use krysp::{BasicVector, Dia, HostSpace, LinearOperator, Space, gallery};
 ///
 /// let a = gallery::poisson::<f64>(&[16; 3])?;
 /// let [near, far] = by_diagonal_blocks(&a, 32)?;
@@ -55,7 +55,7 @@ mod tests {
     use crate::formats::Dia;
     use crate::permutation::Permutation;
     use crate::testing::matrices;
-    use krysp_solvers::{LinearOperator, Space, Vector};
+    use krysp_solvers::{BasicVector, LinearOperator, Space};
 
     #[test]
     fn both_parts_add_up_to_the_matrix() {

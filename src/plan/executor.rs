@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::numbers::Real;
 use krysp_kernels::interrupt;
 use krysp_solvers::{
-    CancelToken, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Stopping, Vector,
+    BasicVector, CancelToken, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Stopping, Vector,
 };
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

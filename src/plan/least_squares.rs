@@ -13,7 +13,7 @@ use crate::host::HostVector;
 use crate::numbers::Real;
 use crate::preconditioners::Lu;
 use krysp_solvers::{
-    Cg, Composed, Diagonal, Element, Gmres, LinearOperator, Outcome, Space, Stopping, Vector,
+    BasicVector, Cg, Composed, Diagonal, Element, Gmres, LinearOperator, Outcome, Space, Stopping,
 };
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@ use super::{Backend, Method, PlannedSolver, Preparation};
 use crate::choice::Operator;
 use crate::error::{Error, Result};
 use crate::numbers::Real;
-use krysp_solvers::{MultiVector, Outcome, Report, Space, Stopping, Vector};
+use krysp_solvers::{BasicVector, MultiVector, Outcome, Report, Space, Stopping};
 use std::mem::replace;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::solved::AttemptEnd;
 use super::{Backend, PlannedSolver};
 use crate::error::Result;
 use crate::numbers::Real;
-use krysp_solvers::{Element, Outcome, Report, Space, Vector};
+use krysp_solvers::{BasicVector, Element, Outcome, Report, Space};
 
 /// A right-hand side is not scaled if its norm is between `ε^RANGE` and `ε^-RANGE` (4e19 in `f64`, 5e8 in `f32`), where `ε` is the
 /// machine epsilon. The squares of residuals are then far from overflow and underflow.

@@ -20,7 +20,7 @@ use crate::formats::{Csr, Format, Source};
 use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
-use krysp_solvers::{CancelToken, LinearOperator, Progress, Report, Space, SpaceOf, Vector};
+use krysp_solvers::{BasicVector, CancelToken, LinearOperator, Progress, Report, Space, SpaceOf};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
-use krysp_solvers::{ConditionEstimate, LinearOperator, Scalar, Space, Vector};
+use krysp_solvers::{BasicVector, ConditionEstimate, LinearOperator, Scalar, Space};
 use std::fmt;
 
 /// Bounds of the number of steps, between which as many are made as fit into `WORK` multiplications. Guesses: with 64 steps the

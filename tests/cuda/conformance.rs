@@ -6,7 +6,7 @@ use krysp::formats::{
     Bsr, BsrOptions, Coo, CooOptions, Crossing, CsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb,
     HybOptions, OnDevice, Rounded, Sell, SellOptions, Strategy, SymBsr, SymBsrOptions, Threshold,
 };
-use krysp::solvers::{Space, Vector};
+use krysp::solvers::{BasicVector, Space};
 use krysp::testing::laws::{self, Agreement, Case, Violation};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Permutation, Real, ToCuda};

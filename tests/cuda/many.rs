@@ -8,7 +8,7 @@ use krysp::formats::{
     Bsr, BsrOptions, CsrOptions, Dia, Ell, EllpackR, Halo, HaloOptions, OnDevice, Rounded, Sell, SellOptions,
     Strategy,
 };
-use krysp::solvers::{MultiVector, Scalar, Scalars, Space, Vector};
+use krysp::solvers::{BasicVector, MultiVector, Scalar, Scalars, Space, Vector};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, NodeOrder, random_rows};
 use krysp::{

@@ -2,7 +2,7 @@
 //! alone.
 
 use super::solves::poisson;
-use krysp::solvers::{Space, Vector};
+use krysp::solvers::{BasicVector, Space};
 use krysp::testing::created;
 use krysp::{Amg, Cg, Csr, Cuda, Jacobi, Plan, ToCuda};
 

@@ -4,7 +4,7 @@ use crate::{cuts, part, share};
 use krysp::mpi::{RankMatrix, Ranks};
 use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
-use krysp::{Cg, LinearOperator, Outcome, Vector};
+use krysp::{BasicVector, Cg, LinearOperator, Outcome};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The rank that fails.

@@ -10,8 +10,8 @@ use krysp::solvers::Solution;
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0, Isai, Jacobi,
-    LinearOperator, Outcome, Space, Spai, Sparsity, ToCuda, TwoLevel, Vector,
+    Amg, AmgOptions, BasicVector, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0,
+    Isai, Jacobi, LinearOperator, Outcome, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 
 pub(super) fn vectors(ranks: &Ranks) {

@@ -5,8 +5,8 @@ use krysp::mpi::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, Ra
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Idr, Ilu0,
-    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
+    Amg, AmgOptions, BasicVector, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0,
+    Idr, Ilu0, Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
 };
 
 type Block = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -382,7 +382,7 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
     let one = space.vector(&[1.0]).unwrap();
-    let sum = krysp::solvers::Scalar::read(&Vector::dot(&own, &one)).unwrap();
+    let sum = krysp::solvers::Scalar::read(&BasicVector::dot(&own, &one)).unwrap();
     assert_eq!(sum, (hash % 1_000_003) as f64 * ranks.size() as f64);
 }
 

@@ -3,7 +3,9 @@
 use crate::truth::{check, norm, residual};
 use krysp::solvers::OperatorFn;
 use krysp::testing::matrices::{self, edge};
-use krysp::{Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Outcome, Solution, Vector};
+use krysp::{
+    BasicVector, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Outcome, Solution,
+};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -3,8 +3,8 @@
 use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Fcg, Gmres, HostSpace, HostVector, Idr, Jacobi, LinearOperator, Minres,
-    MultiVector, Outcome, PipelinedCg, Report, Solution, Vector,
+    BasicVector, BiCgStab, CancelToken, Cg, Csr, Fcg, Gmres, HostSpace, HostVector, Idr, Jacobi,
+    LinearOperator, Minres, MultiVector, Outcome, PipelinedCg, Report, Solution,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -8,8 +8,8 @@ use krysp::solvers::{Diagonal, Immediate, Scalar, VectorBasis, check_spaces};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Outcome,
-    PipelinedCg, Report, Space, Vector,
+    BasicVector, BiCgStab, CancelToken, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
+    Outcome, PipelinedCg, Report, Space, Vector,
 };
 use std::convert::Infallible;
 use std::fmt;
@@ -215,7 +215,7 @@ struct Part {
     space: Ranked,
 }
 
-impl Vector for Part {
+impl BasicVector for Part {
     type Elem = f64;
     type Scalar = Sum;
     type Space = Ranked;
@@ -255,6 +255,8 @@ impl Vector for Part {
         VectorBasis::new(space, count)
     }
 }
+
+impl Vector for Part {}
 
 /// The rows of a matrix that this rank has. A product gathers the whole `x`.
 struct Rows {

@@ -5,7 +5,7 @@
 
 use krysp::solvers::{Diagonal, Immediate, Method, Solver, VectorBasis};
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Csr, Fcg, Idr, LinearOperator, Minres, Space, Vector};
+use krysp::{BasicVector, BiCgStab, Csr, Fcg, Idr, LinearOperator, Minres, Space, Vector};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -75,7 +75,7 @@ impl Counted {
     }
 }
 
-impl Vector for Counted {
+impl BasicVector for Counted {
     type Elem = f64;
     type Scalar = f64;
     type Space = Counting;
@@ -116,7 +116,9 @@ impl Vector for Counted {
     fn basis(space: &Counting, count: usize) -> Result<VectorBasis<Counted>> {
         VectorBasis::new(space, count)
     }
+}
 
+impl Vector for Counted {
     fn dot_2(&self, y: &Counted, z: &Counted) -> [f64; 2] {
         self.moved(&[self, y, z], 0);
         [self.sum(y), self.sum(z)]

@@ -9,7 +9,7 @@ use crate::numbers::Real;
 use crate::preconditioners::amg::cycle::scaled;
 use crate::preconditioners::amg::largest_of;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{Element, LinearOperator, Result, SpaceOf, Vector};
+use krysp_solvers::{BasicVector, Element, LinearOperator, Result, SpaceOf, Vector};
 
 /// A rank's part of a vector of `T`.
 pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;

@@ -36,7 +36,7 @@ use crate::preconditioners::amg::report::{LevelReport, write_table};
 use crate::preconditioners::amg::stored::Stored;
 use crate::preconditioners::amg::{Amg, AmgOptions, power_below};
 use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
-use krysp_solvers::{Element, LinearOperator, Space, Vector, check_spaces};
+use krysp_solvers::{BasicVector, Element, LinearOperator, Space, Vector, check_spaces};
 use local::{LocalLevels, Single};
 use memory::OnRanks;
 use setup::{NodePattern, RankAggregates, Rows};

@@ -13,7 +13,7 @@ use krysp_kernels::cuda::multigrid::cycle::Matrix;
 use krysp_kernels::cuda::solve::cast::{from_single, to_single};
 use krysp_kernels::cuda::solve::vector;
 use krysp_kernels::cuda::team::post::Ghosts;
-use krysp_solvers::{Element, Scalar, Space, Vector};
+use krysp_solvers::{BasicVector, Element, Scalar, Space, Vector};
 use std::sync::PoisonError;
 
 /// Transfer to the next level and back.

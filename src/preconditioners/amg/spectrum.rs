@@ -3,7 +3,7 @@
 use crate::error::Result;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::Interrupted;
-use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
+use krysp_solvers::{BasicVector, Diagonal, LinearOperator, Scalar, Space, Vector};
 use std::ops::Range;
 
 /// Number of conjugate gradient (Lanczos) steps that estimate the largest eigenvalue of `D⁻¹ A`.

@@ -6,7 +6,9 @@ use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::permutation::Permutation;
 use crate::testing::matrices::Triplets;
-use krysp_solvers::{ElemOf, Element, LinearOperator, MultiVector, Scalar, ScalarOf, Space, SpaceOf, Vector};
+use krysp_solvers::{
+    BasicVector, ElemOf, Element, LinearOperator, MultiVector, Scalar, ScalarOf, Space, SpaceOf, Vector,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::{Agreement, Law, Violation, unexpected};
 use crate::testing::matrices::{mix, unit};
-use krysp_solvers::{Basis, CgUpdate, ElemOf, Element, Scalar, ScalarOf, Space, Term, Vector};
+use krysp_solvers::{BasicVector, Basis, CgUpdate, ElemOf, Element, Scalar, ScalarOf, Space, Term, Vector};
 
 /// `len` pseudo-random numbers in ±[¼, 1), exact in `f32`. Every `seed` gives other numbers.
 pub fn numbers<T: Element>(len: usize, seed: u64) -> Vec<T> {
@@ -241,7 +241,7 @@ pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let count = 5;
     // columns are scaled to norms of about one, so that projections have ordinary magnitudes
     let norm = ElemOf::<S::Vector>::from_f64((space.len().max(1) as f64).sqrt());
-    let filled = || -> Law<<S::Vector as Vector>::Basis> {
+    let filled = || -> Law<<S::Vector as BasicVector>::Basis> {
         let mut basis = S::Vector::basis(space, count).map_err(unexpected(BASES))?;
         for j in 0..count {
             basis
@@ -250,7 +250,7 @@ pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
         }
         Ok(basis)
     };
-    let coefficients = |basis: &<S::Vector as Vector>::Basis, k: usize| -> Law<Vec<ElemOf<S::Vector>>> {
+    let coefficients = |basis: &<S::Vector as BasicVector>::Basis, k: usize| -> Law<Vec<ElemOf<S::Vector>>> {
         let mut c = vec![ElemOf::<S::Vector>::default(); k];
         basis.coefficients(&mut c).map_err(unexpected(BASES))?;
         Ok(c)

@@ -11,7 +11,7 @@ use krysp::mpi::{
     RowDistribution,
 };
 use krysp::plan::{Method, Preconditioner};
-use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
+use krysp::solvers::{BasicVector, Identity, Report, Scalar, Solution, Vector};
 use krysp::{
     BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi, Ldl,
     LinearOperator, Lu, MatrixSource, Minres, Space,
