@@ -20,10 +20,10 @@
 #[cfg(feature = "cuda")]
 use krysp::CuDssKind;
 use krysp::testing::matrices::named;
-use krysp::testing::{EliminationOrder, SHARED_FOLDERS, elimination_order, shared_matrices, shared_matrix};
+use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
 use krysp::{
-    BasicVector, Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Refresh,
-    SinglePrecision, Space,
+    BasicVector, Cholesky, Csr, DirectOptions, EliminationOrder, Gmres, HostVector, Ldl, LinearOperator, Lu,
+    Refresh, SinglePrecision, Space, elimination_order,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ pub enum Form<'a, V: Vector> {
     Identity,
     /// `y = d ∘ x`: a diagonal matrix.
     Diagonal(&'a V),
-    /// A structure that kernels of the operator's hardware support; see [`Vector::Native`].
+    /// A structure that kernels of the operator's hardware support; see [`BasicVector::Native`](crate::BasicVector::Native).
     Native(&'a V::Native),
     /// `y = d ∘ x + C x`: a diagonal, plus a structure `C` that kernels of the operator's hardware support.
     DiagonalAnd(&'a V, &'a V::Native),

@@ -114,6 +114,9 @@ pub use preconditioners::{
 };
 #[cfg(feature = "cuda")]
 pub use preconditioners::{CuDss, CuDssKind, CuDssReport};
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use preconditioners::{EliminationOrder, elimination_order};
 pub use scaling::{Matching, Scaling};
 
 macro_rules! reexport {

@@ -4,7 +4,7 @@
 //! rows whose fraction of the nonzeros is the processor's fraction of the total power. The rows of a
 //! processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths ([`by_length_classes`],
 //! [`by_least_padding`]), which needs less padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead
-//! of rows. A [`Report`] prints a table of the parts.
+//! of rows. [`quality`] returns what the tables of the paper print of the parts.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.

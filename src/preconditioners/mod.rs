@@ -56,9 +56,9 @@ pub use coarse::CoarseSpace;
 pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
 #[cfg(feature = "cuda")]
 pub use direct::{CuDss, CuDssKind, CuDssReport};
+#[cfg(feature = "testing")]
+pub use direct::{EliminationOrder, elimination_order};
 pub(crate) use direct::{PartialLu, Symbolic, lu_by_fronts};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use direct::{fill_reducing, transposed};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;

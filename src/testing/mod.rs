@@ -6,40 +6,8 @@ pub mod matrices;
 #[cfg(feature = "cuda")]
 pub use krysp_kernels::cuda::{Created, created};
 
-use crate::error::Result;
-use crate::formats::Csr;
-use crate::ordering::dissection;
-use crate::ordering::minimum_degree::{self, Both};
-use crate::preconditioners::{fill_reducing, transposed};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// An ordering for Cholesky factorizations.
-#[derive(Clone, Copy, Debug)]
-pub enum EliminationOrder {
-    /// Minimum degree.
-    Degree,
-    /// Nested dissection.
-    Dissection,
-    /// The one of both that factorizations choose.
-    Chosen,
-}
-
-impl EliminationOrder {
-    /// All orderings.
-    pub const ALL: [EliminationOrder; 3] = [Self::Degree, Self::Dissection, Self::Chosen];
-}
-
-/// Computes an elimination order for the pattern of `A + Aᵀ`, where `a` is square: the variables, those eliminated first in front.
-pub fn elimination_order(a: &Csr<f64>, ordering: EliminationOrder) -> Result<Vec<u32>> {
-    let (n, columns) = (a.rows(), transposed(a)?);
-    let both = Both::new([a, &columns]);
-    match ordering {
-        EliminationOrder::Degree => Ok(minimum_degree::of_symmetric(n, a.nnz(), &both)?.order),
-        EliminationOrder::Dissection => dissection::of_symmetric(n, &both),
-        EliminationOrder::Chosen => Ok(fill_reducing(n, a.nnz(), &both)?.order),
-    }
-}
 
 /// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` if it
 /// is not in the folder [`shared_matrices`]. Tests call [`needed_matrix`].

@@ -14,7 +14,7 @@ const WORK: f64 = 2e4;
 /// Computes an elimination order by minimum degree, and, where the factorization takes long, by nested dissection;
 /// returns the one with the smaller sum. `expected` is the approximate number of pairs of neighbours. Patterns with dense
 /// variables, for which minimum degree does not count the work, are not dissected.
-pub(crate) fn reducing(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Ordered> {
+pub(super) fn reducing(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Ordered> {
     let by_degree = minimum_degree::of_symmetric(n, expected, neighbours)?;
     let Some(work) = by_degree.work.map(|[_, squares]| squares) else { return Ok(by_degree) };
     if work < WORK * expected.max(n) as f64 {

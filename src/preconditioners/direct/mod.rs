@@ -20,6 +20,8 @@ mod cholesky;
 mod condition;
 #[cfg(feature = "cuda")]
 mod cudss;
+#[cfg(feature = "testing")]
+mod elimination_order;
 mod fill;
 mod fronts;
 mod ldl;
@@ -37,13 +39,11 @@ pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
 #[cfg(feature = "cuda")]
 pub use cudss::{CuDss, CuDssKind, CuDssReport};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use fill::reducing as fill_reducing;
+#[cfg(feature = "testing")]
+pub use elimination_order::{EliminationOrder, elimination_order};
 pub use ldl::{Inertia, Ldl};
 pub use lu::Lu;
 pub(crate) use lu::{PartialLu, lu_by_fronts};
 pub use memory::DirectOptions;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use transpose::transposed;
 
 use memory::Budget;

@@ -6,7 +6,7 @@ use crate::formats::Csr;
 use crate::numbers::Real;
 
 /// Returns the transpose, in a separate space.
-pub(crate) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {
+pub(super) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {
     let (mut starts, entries) = (vec![0usize; csr.cols() + 1], csr.nnz());
     csr.columns().iter().for_each(|&column| starts[column as usize + 1] += 1);
     (0..csr.cols()).for_each(|column| starts[column + 1] += starts[column]);
