@@ -164,7 +164,7 @@ pub(crate) trait Rivals: Backend<f64> {
 
 impl Rivals for Host {
     fn fixed<'p>(&'p self, problem: &'p Problem<'p>, every: usize) -> Vec<(&'static str, Run<'p>)> {
-        let smoothed = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
+        let smoothed = AmgOptions { smooth_finest: Some(true), ..AmgOptions::default() };
         let smooth = move |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed);
         vec![
             ("Jacobi", problem.fixed(self, every, |a, o| PositiveJacobi::new(a, o.domain()))),

@@ -312,7 +312,7 @@ def amg(
     strength: float = 0.1,
     sweeps: int = 2,
     max_coarse_size: int = 600,
-    smooth_finest: bool = False,
+    smooth_finest: bool | None = None,
 ) -> Preconditioner:
     """One V-cycle of smoothed aggregation AMG, for symmetric positive definite matrices, especially large ones.
 
@@ -328,10 +328,10 @@ def amg(
         Number of pre-smoothing sweeps, and of post-smoothing sweeps, on each level.
     max_coarse_size : int
         Maximum number of rows of the coarsest level, whose matrix is inverted.
-    smooth_finest : bool
+    smooth_finest : bool, optional
         Whether to smooth the prolongator of the finest level, too. This reduces the iterations, but more than doubles the setup
-        time: use it for many solves. By default, the finest level uses unsmoothed aggregation, if the matrix is symmetric with
-        one unknown per node, and `near_null_space` is not given.
+        time on a CPU: use it for many solves. If it is false, the finest level uses unsmoothed aggregation, if the matrix is
+        symmetric with one unknown per node, and `near_null_space` is not given. Default: false on a CPU, true on a GPU.
 
     Examples
     --------

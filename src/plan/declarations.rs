@@ -164,7 +164,7 @@ impl Declarations {
     pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, many_solves: bool) -> Result<Amg<T>> {
         match self.near(csr.rows())? {
             None => {
-                let options = AmgOptions { smooth_finest: many_solves, ..AmgOptions::default() };
+                let options = AmgOptions { smooth_finest: Some(many_solves), ..AmgOptions::default() };
                 Amg::with::<Vec<T>>(csr, &[], options)
             }
             Some(Near { modes, nodes: None }) => Amg::with_near_null_space(csr, &modes),
@@ -173,8 +173,6 @@ impl Declarations {
     }
 
     /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns.
-    /// The finest prolongator is smoothed: a GPU has short setups, and repeated visits of small levels take many
-    /// launches. The costs of plans were measured so.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,
@@ -182,10 +180,7 @@ impl Declarations {
         csr: &Csr<T>,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
         match self.near(csr.rows())? {
-            None => {
-                let options = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
-                Amg::with_on::<Vec<T>>(gpu, csr, &[], options)
-            }
+            None => Amg::on(gpu, csr),
             Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }

@@ -13,7 +13,8 @@ use krysp::{
 };
 
 /// Options with which a small matrix has several levels.
-const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: true };
+const SMALL: AmgOptions =
+    AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: Some(true) };
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
@@ -128,7 +129,8 @@ fn copies_are_those_of_the_host() {
     for (name, a, other) in systems() {
         eprintln!("{name}");
         for smooth_finest in [false, true] {
-            let mut host = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL }).unwrap();
+            let mut host =
+                Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL }).unwrap();
             let mut device = host.to(&gpu).unwrap();
             same_application(&host, &device, 2e-5);
             assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
@@ -154,7 +156,7 @@ fn the_setup_is_that_of_the_host() {
     for (name, a, other) in systems() {
         eprintln!("{name}");
         for smooth_finest in [false, true] {
-            let options = AmgOptions { smooth_finest, ..SMALL };
+            let options = AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL };
             let mut host = Amg::with(&a, CONSTANTS, options).unwrap();
             let there = a.to(&gpu).unwrap();
             let mut device = Amg::with_on(&gpu, &there, CONSTANTS, options).unwrap();
@@ -205,11 +207,17 @@ fn solves_take_the_iterations_of_the_host() {
     ] {
         let b = laws::numbers(a.rows(), 3);
         let on_host = |smooth_finest| {
-            let m = Amg::with(&a, modes, AmgOptions { smooth_finest, ..AmgOptions::default() }).unwrap();
+            let m = Amg::with(
+                &a,
+                modes,
+                AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() },
+            )
+            .unwrap();
             let solution = Cg::new(&a).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
             (m, solution)
         };
-        let (_, host) = on_host(false);
+        // without an option, the finest level is smoothed on a GPU
+        let (_, host) = on_host(true);
         let there = a.to(&gpu).unwrap();
         let m = Amg::with_near_null_space_on(&gpu, &there, modes).unwrap();
         eprintln!("{name}: {} iterations\n{m}", host.report.iterations);

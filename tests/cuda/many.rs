@@ -275,7 +275,7 @@ fn all_cycles<T: Real>() {
     let gpu = gpu();
     let cycles = |what: &str, a: &Csr<T>, modes: &[Vec<T>]| {
         for smooth_finest in [false, true] {
-            let options = AmgOptions { smooth_finest, ..AmgOptions::default() };
+            let options = AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
             cycles_equal_those_on_each(what, &Amg::with_on(&gpu, a, modes, options).unwrap());
         }
     };

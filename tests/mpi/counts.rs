@@ -101,7 +101,8 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     // each factor sends in one direction only: to the next rank, or back
     assert_eq!(factors, rows.report().messages);
     let multigrid = |smooth_finest| {
-        let options = AmgOptions { max_coarse_size: 60, smooth_finest, ..AmgOptions::default() };
+        let options =
+            AmgOptions { max_coarse_size: 60, smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
         let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
         // the head of the table, two levels on ranks, the replicated one, and the complexity
         assert_eq!(amg.to_string().lines().count(), 5, "{amg}");

@@ -252,7 +252,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
     for (name, a) in systems {
         let b = matrices::vector(a.rows());
         // several levels on ranks
-        let options = AmgOptions { max_coarse_size: 60, smooth_finest: true, ..AmgOptions::default() };
+        let options = AmgOptions { max_coarse_size: 60, smooth_finest: Some(true), ..AmgOptions::default() };
         let alone = Amg::with::<[f64; 0]>(&a, &[], options).unwrap();
         let alone = Cg::new(&a).preconditioner(alone).rtol(1e-9).solve(&b).unwrap();
         for cut in cuts(a.rows(), ranks.size()) {

@@ -13,7 +13,8 @@ use krysp::{
 type Triplets = Vec<(usize, usize, f64)>;
 
 /// Options with which a small matrix has several levels.
-const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: false };
+const SMALL: AmgOptions =
+    AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: Some(false) };
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
@@ -23,7 +24,9 @@ fn small(a: &Csr<f64>) -> Amg<f64> {
 
 /// Hierarchies with unsmoothed and with smoothed aggregation on the finest level.
 fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
-    [false, true].map(|smooth_finest| Amg::with(a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL }).unwrap())
+    [false, true].map(|smooth_finest| {
+        Amg::with(a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL }).unwrap()
+    })
 }
 
 /// Whether the finest level uses unsmoothed aggregation.
@@ -78,7 +81,8 @@ fn laws_of_operators() {
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
     ] {
         for smooth_finest in [false, true] {
-            let build = || Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL });
+            let build =
+                || Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL });
             let pools = [1, 2, 5].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
             laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
             let m = build().unwrap();
@@ -180,7 +184,7 @@ fn it_is_symmetric_and_positive() {
 fn iterations_hardly_grow() {
     let its = [16, 32, 48].map(|side| {
         let a = matrices::stencil7(side).csr::<f64>().unwrap();
-        let smooth_finest = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
+        let smooth_finest = AmgOptions { smooth_finest: Some(true), ..AmgOptions::default() };
         [AmgOptions::default(), smooth_finest].map(|o| iterations(&a, &Amg::with(&a, CONSTANTS, o).unwrap()))
     });
     println!("stencil7: {its:?}");
@@ -195,7 +199,7 @@ fn coefficients_that_jump_and_directions_that_differ() {
     let side = 24;
     let solve = |conductivity: &dyn Fn([usize; 3], usize) -> f64| {
         let a = csr(side * side * side, &diffusion(side, conductivity));
-        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: true, ..SMALL }).unwrap();
+        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(true), ..SMALL }).unwrap();
         [iterations(&a, &small(&a)), iterations(&a, &m)]
     };
     let plain = solve(&|_, _| 1.0);
@@ -452,7 +456,12 @@ fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
 fn a_small_heat_sink() {
     let Some((a, b)) = system("heat_sink_p1_27k") else { return };
     for (smooth_finest, most) in [(true, 20), (false, 24)] {
-        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..AmgOptions::default() }).unwrap();
+        let m = Amg::with(
+            &a,
+            CONSTANTS,
+            AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() },
+        )
+        .unwrap();
         let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&b).unwrap().report;
         println!("{m}\n{report}");
         assert!(report.converged() && report.iterations <= most);

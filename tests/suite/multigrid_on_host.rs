@@ -5,7 +5,11 @@ use krysp::{Amg, AmgOptions, Cg, Csr, Refresh, Result};
 
 /// Options of hierarchies with several levels.
 pub(crate) fn options(smooth_finest: bool) -> AmgOptions {
-    AmgOptions { max_coarse_size: MAX_COARSE_SIZE, smooth_finest, ..AmgOptions::default() }
+    AmgOptions {
+        max_coarse_size: MAX_COARSE_SIZE,
+        smooth_finest: Some(smooth_finest),
+        ..AmgOptions::default()
+    }
 }
 
 pub(crate) struct OnHost;

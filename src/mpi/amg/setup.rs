@@ -131,7 +131,8 @@ impl Rows {
     /// all ranks call this.
     pub(super) fn is_worthwhile(&self, options: &AmgOptions) -> Result<bool> {
         let values = |at: &[usize]| Ok(at.iter().map(|&at| self.values[at]).collect());
-        let own = self.ranks.all(is_worthwhile(options, self.size, &self.pattern, values))?;
+        let smooth = options.smooth_finest.unwrap_or(true);
+        let own = self.ranks.all(is_worthwhile(smooth, self.size, &self.pattern, values))?;
         Ok(self.ranks.gather(vec![u8::from(own)])?.iter().all(|&own| own == 1))
     }
 

@@ -144,7 +144,8 @@ impl<T: Real> Amg<T> {
         csr.check_finite()?;
         let (size, _) = node_rows(csr.pattern());
         let values = |at: &[usize]| Ok(at.iter().map(|&at| Element::to_f64(csr.entries()[at])).collect());
-        let unsmoothed = modes.is_empty() && is_worthwhile(&options, size, csr.pattern(), values)?;
+        let smooth = options.smooth_finest.unwrap_or(false);
+        let unsmoothed = modes.is_empty() && is_worthwhile(smooth, size, csr.pattern(), values)?;
         let space = csr.source().domain();
         let nodes = match (nodes, space.permutation()) {
             _ if size > 1 || modes.is_empty() => None,

@@ -17,18 +17,20 @@ pub struct AmgOptions {
     pub sweeps: usize,
     /// A level with at most this many rows is inverted.
     pub max_coarse_size: usize,
-    /// True if the prolongator of the finest level is smoothed: up to a third fewer iterations, but at least
-    /// twice the setup time in host memory, which pays for many solves. False: the finest level uses unsmoothed
-    /// aggregation where the matrix is symmetric with one unknown per node, and the near-null space is that of
-    /// the constants.
-    pub smooth_finest: bool,
+    /// `Some(true)` if the prolongator of the finest level is smoothed: up to a third fewer iterations, but at
+    /// least twice the setup time in host memory, which pays for many solves. `Some(false)`: the finest level uses
+    /// unsmoothed aggregation where the matrix is symmetric with one unknown per node, and the near-null space is
+    /// that of the constants; a cycle then visits the other levels three times. `None`: `false` in host memory,
+    /// and `true` on a GPU and on ranks, where setups are short, and visits of small levels take many launches or
+    /// messages.
+    pub smooth_finest: Option<bool>,
 }
 
 saved!(impl[] AmgOptions { strength, sweeps, max_coarse_size, smooth_finest });
 
 impl Default for AmgOptions {
     fn default() -> Self {
-        AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 600, smooth_finest: false }
+        AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 600, smooth_finest: None }
     }
 }
 

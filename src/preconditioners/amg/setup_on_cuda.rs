@@ -83,7 +83,8 @@ impl<T: Real> Amg<T> {
         let (size, equal) = node_rows(pattern);
         let ordered = a.borrowed_on(gpu)?;
         let values = |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?);
-        let unsmoothed = modes.is_empty() && is_worthwhile(&options, size, pattern, values)?;
+        let smooth = options.smooth_finest.unwrap_or(true);
+        let unsmoothed = modes.is_empty() && is_worthwhile(smooth, size, pattern, values)?;
         let of_equal_rows = match size == 1 && !modes.is_empty() {
             true => Nodes::of_equal_rows(pattern, modes.len()),
             false => None,

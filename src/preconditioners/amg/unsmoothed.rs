@@ -22,7 +22,7 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::product::{self, Row};
-use super::{AmgOptions, sampled};
+use super::sampled;
 use crate::error::Result;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
 use crate::saved::saved;
@@ -136,12 +136,12 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
 /// unsmoothed aggregation. `values` returns the entries at some positions of the pattern. Columns beyond the rows
 /// (ghosts on ranks) are not compared.
 pub(crate) fn is_worthwhile(
-    options: &AmgOptions,
+    smooth_finest: bool,
     size: usize,
     pattern: &Pattern,
     values: impl FnOnce(&[usize]) -> Result<Vec<f64>>,
 ) -> Result<bool> {
-    if options.smooth_finest || size > 1 {
+    if smooth_finest || size > 1 {
         return Ok(false);
     }
     let place = |row: usize, column: usize| {
