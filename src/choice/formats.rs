@@ -5,7 +5,7 @@ use super::machine::Stores;
 use super::ranking::{Ranking, Values};
 use super::{Choice, Host, Machine, Model, Operator};
 use crate::error::{Error, Result};
-use crate::formats::{Analysis, Csr, Offered, Variant};
+use crate::formats::{Analysis, Csr, Offered, Variant, keeps_to_chunks};
 use crate::host::HostVector;
 use crate::memory::free_for;
 use crate::numbers::Real;
@@ -49,7 +49,10 @@ impl<T: Real> Known<T> {
             name: F::NAME,
             variants: F::variants,
             query: |ranking, matrix| ranking.query::<T, F>(matrix, recipe::<T, F>),
-            load: |from| Ok(Box::new(from.read::<F>()?)),
+            load: |from| match from.read::<F>()? {
+                matrix if keeps_to_chunks(&matrix) => Ok(Box::new(matrix)),
+                _ => Err(InconsistentData),
+            },
         }
     }
 

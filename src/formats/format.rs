@@ -5,9 +5,23 @@ use crate::error::Result;
 use crate::host::HostVector;
 use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::fill_by_rows;
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows, find_row};
 use krysp_kernels::cpu::simd::storage::narrow;
 use krysp_solvers::LinearOperator;
+
+/// Returns whether the slots of each row are among those of its chunk. Otherwise [`Format::fill`] would panic; the
+/// arrays of a matrix that was read from a forged file may be of that kind.
+pub(crate) fn keeps_to_chunks<T: Real, F: Format<T>>(matrix: &F) -> bool {
+    let rows = matrix.source().pattern.rows();
+    let leaves = |row: usize| {
+        let chunk = row / CHUNK * CHUNK;
+        let [first, end] = [chunk, rows.min(chunk + CHUNK)].map(|row| matrix.first_slot(row));
+        let mut outside = first > end;
+        matrix.slots(row, |_, slot| outside |= slot < first || slot >= end);
+        outside
+    };
+    matrix.first_slot(rows) <= matrix.values().len() && find_row(rows, 2, &leaves).is_none()
+}
 
 /// A sparse format in host memory.
 ///
@@ -36,7 +50,8 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         Self::with(csr, Self::Options::default())
     }
 
-    /// Converts a matrix with options. Returns an error for options that do not apply in host memory.
+    /// Converts a matrix with options. Returns an error for options that do not apply in host memory. After
+    /// [`Error::Unsuitable`](crate::Error::Unsuitable), [`Operator::auto`](crate::Operator::auto) tries the next format.
     fn with(csr: &Csr<T>, options: Self::Options) -> Result<Self>;
 
     /// Pattern and spaces of the matrix that was converted to this format.
@@ -49,11 +64,12 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
     /// Index of the first slot of the chunk that begins with `row`; `row` must be the first row of a chunk.
-    /// If `row` is the number of rows, returns the number of slots. Must not decrease with `row`.
+    /// If `row` is the number of rows, returns the number of slots. Must not decrease with `row`, and must not depend
+    /// on [`Format::values`], which are empty while slots are filled, and in [`Rounded`](crate::formats::Rounded).
     fn first_slot(&self, row: usize) -> usize;
 
     /// Calls `visit(entry, slot)` for each stored entry of a row: `entry` is its index in [`Csr::entries`],
-    /// `slot` its index in [`Format::values`].
+    /// `slot` its index in [`Format::values`], which may be empty meanwhile. Slots are those of the row's chunk.
     fn slots(&self, row: usize, visit: impl FnMut(usize, usize));
 
     /// Number of padding slots per entry.

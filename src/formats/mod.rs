@@ -57,6 +57,7 @@ pub(crate) use analysis::{Analysis, offset_bytes};
 pub use csr_ref::CsrRef;
 pub(crate) use dia::diagonals_of;
 pub use format::Format;
+pub(crate) use format::keeps_to_chunks;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
 pub(crate) use list::each_format;

@@ -270,6 +270,19 @@ impl<T: Real> OnDevice<T> for Sell<T> {
 #[cfg(all(test, feature = "cuda"))]
 mod tests {
     use super::*;
+    use crate::formats::keeps_to_chunks;
+
+    #[test]
+    fn slots_of_another_pattern_are_noticed() {
+        let wide: Vec<_> = (0..3).map(|j| (0, j, 1.0)).collect();
+        let [wide, diagonal] = [wide, (0..16).map(|i| (i, i, 1.0)).collect()]
+            .map(|entries| Csr::<f64>::from_triplets(16, 16, &entries).unwrap());
+        let [longer, mut forged] = [wide, diagonal].map(|csr| Sell::new(&csr).unwrap());
+        assert!(keeps_to_chunks(&longer) && keeps_to_chunks(&forged));
+        // as many rows and columns, but the first row has three entries, and one slot
+        forged.source = longer.source;
+        assert!(!keeps_to_chunks(&forged));
+    }
 
     #[test]
     fn a_gpu_refuses_slices_that_it_would_not_cut() {

@@ -360,7 +360,7 @@ pub(crate) fn has_short_columns(
     find_row(rows.div_ceil(height), height, &wide).is_none()
 }
 
-/// Checks that a layout is not mostly padding: that it has at most 20 slots per entry, or 2²⁰ more than that.
+/// Checks that a layout is not mostly padding: that it has `slots ≤ 20 entries + 2²⁰`.
 /// The error names `instead`, the reason or a format that suits such a matrix better.
 pub fn check_padding(format: &'static str, slots: usize, entries: usize, instead: &str) -> Result<()> {
     if slots <= 20 * entries + (1 << 20) {

@@ -1,7 +1,7 @@
 //! The minimal residual iteration: `x ← x + α z` with `z = M⁻¹ r`, `q = A z` and the `α = ⟨r, q⟩ / ⟨q, q⟩` that
 //! minimizes `‖r − α q‖` (Saad, Iterative Methods for Sparse Linear Systems, algorithm 5.3).
 //!
-//! An iteration has one product, one application of `M⁻¹`, two reductions besides the residual, and moves 13
+//! An iteration has one product, one application of `M⁻¹`, two reductions besides the residual, and moves 14
 //! vectors. It converges if the symmetric part of `A M⁻¹` is positive definite.
 
 use krysp::solvers::{Condition, Cost, Identity, Method, Result, ScalarOf, Solver, Steps, System};
@@ -53,6 +53,6 @@ impl<V: Vector> Method<V> for MinimalResidualMethod {
     }
 
     fn cost(&self) -> Cost {
-        Cost { products: 1.0, preconditionings: 1.0, vectors: 13.0 }
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 14.0 }
     }
 }

@@ -71,12 +71,12 @@ impl Memory for OnRanks {
         inverse: &Vec<f64>,
         scale: f64,
     ) -> Result<(RankMatrix<f32>, HostVector<f32>)> {
-        Ok((a.narrow(scale)?, rounded_diagonal(inverse, scale)?))
+        Ok((a.narrow(scale)?, self.ranks.all(rounded_diagonal(inverse, scale))?))
     }
 
     fn refill(&self, level: &mut LevelOf<Self>, a: &Rows, inverse: &Vec<f64>, scale: f64) -> Result<()> {
         level.a.refresh(&rounded(a.blocks(), scale))?;
-        level.inverse = rounded_diagonal(inverse, scale)?;
+        level.inverse = self.ranks.all(rounded_diagonal(inverse, scale))?;
         Ok(())
     }
 

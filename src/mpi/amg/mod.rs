@@ -25,7 +25,7 @@ use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
 use super::vector::{RankSpace, RankVector};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::matrix_source::other_space;
 use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
@@ -129,7 +129,8 @@ impl Transfer {
         made_of: (Arc<RankAggregates>, bool),
     ) -> Result<Transfer> {
         let (halo, back) = (routes.halo()?, routes.back()?);
-        Ok(Transfer { p, r, halo, back, routes, coarse: HostSpace::new(width).zeros()?, made_of })
+        let coarse = routes.ranks().all(HostSpace::new(width).zeros().map_err(Into::into))?;
+        Ok(Transfer { p, r, halo, back, routes, coarse, made_of })
     }
 
     fn bytes(&self) -> usize {
@@ -179,6 +180,14 @@ impl<T: Real> RankAmg<T> {
             Ok(())
         };
         ranks.all(check())?;
+        let AmgOptions { strength, sweeps, max_coarse_size, smooth_finest } = options;
+        let smooth_finest = smooth_finest.map_or(2, u64::from);
+        let own =
+            [modes.len() as u64, strength.to_bits(), sweeps as u64, max_coarse_size as u64, smooth_finest];
+        if ranks.gather(own.to_vec())?.chunks(own.len()).any(|other| other != own) {
+            let (what, expected) = ("the options, or the number of modes,", "the same on all ranks");
+            return Err(Error::Option { what, got: "different ones".into(), expected });
+        }
         let (rows, own) = (Rows::of(matrix)?, space.local_len());
         let (near, unsmoothed, nodes) = match modes.len() {
             0 => (NearNullSpace::constants(own, rows.size), rows.is_worthwhile(&options)?, None),

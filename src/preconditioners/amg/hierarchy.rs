@@ -198,8 +198,8 @@ pub(crate) fn build<'a, M: Memory>(
 
 /// Recomputes the values of all levels for a matrix with the same pattern.
 pub(crate) fn refresh<M: Memory>(memory: &M, built: &mut HierarchyOf<M>, mut a: M::Matrix<'_>) -> Result<()> {
-    // the diagonals of coarse levels are checked at the end, so that a GPU does not wait for the host at each
-    // level
+    // the diagonals of coarse levels are checked at the end, which saves a GPU one of two waits for the host at
+    // each level
     let mut inverses = vec![];
     let check = |inverses: &[M::Inverse]| {
         (0..).zip(inverses).skip(1).try_for_each(|(at, inverse)| memory.least(at, inverse).map(drop))

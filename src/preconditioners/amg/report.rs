@@ -25,7 +25,7 @@ impl LevelReport {
         LevelReport { rows, entries, bytes, formats, seconds: 0.0 }
     }
 
-    /// With the time of the setup of the level.
+    /// Sets the time of the setup of the level.
     pub(super) fn since(self, started: Instant) -> LevelReport {
         LevelReport { seconds: started.elapsed().as_secs_f64(), ..self }
     }

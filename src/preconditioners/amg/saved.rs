@@ -76,6 +76,7 @@ fn has_rows(level: &Level, pattern: &Pattern, size: usize) -> bool {
         && lengths.iter().all(|&length| Some(length) == rows)
         && pattern.entries().checked_mul(size * size) == Some(level.a.entries())
         && !level.weights.is_empty()
+        && level.a.keeps_to_chunks()
 }
 
 impl Unsmoothed {

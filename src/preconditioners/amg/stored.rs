@@ -4,7 +4,9 @@
 use super::blocks::{Blocks, LeftFactor};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::formats::{BLOCK_SIZES, Bsr, Csr, Dia, Format, Sell, SellOptions, Source, diagonals_of};
+use crate::formats::{
+    BLOCK_SIZES, Bsr, Csr, Dia, Format, Sell, SellOptions, Source, diagonals_of, keeps_to_chunks,
+};
 use crate::host::{HostSpace, HostVector};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
@@ -92,6 +94,11 @@ impl Stored {
             }
             _ => self.fill(&rounded(a, scale)),
         }
+    }
+
+    /// Returns whether values can be overwritten without a panic, which is uncertain for a matrix from a file.
+    pub(super) fn keeps_to_chunks(&self) -> bool {
+        each!(self, matrix => keeps_to_chunks(matrix))
     }
 
     /// Overwrites the values of the entries.
