@@ -134,9 +134,13 @@ pub struct Deflated<M, N> {
 }
 
 impl<M: LinearOperator, N: Borrow<NullSpace<M::Vector>>> Deflated<M, N> {
-    /// Applies `m`, then removes the component in the null space, which may be owned or borrowed.
-    pub fn new(m: M, null_space: N) -> Self {
-        Deflated { m, null_space }
+    /// Applies `m`, then removes the component in the null space, which may be owned or borrowed. Returns an error if
+    /// that has vectors of another space.
+    pub fn new(m: M, null_space: N) -> Result<Self> {
+        if m.range() != null_space.borrow().space() {
+            return Err(Error::Space { what: "the null space", than: "`M`" });
+        }
+        Ok(Deflated { m, null_space })
     }
 
     /// The preconditioner `M⁻¹`, without the projection.
@@ -159,7 +163,7 @@ pub(crate) enum Preconditioner<'s, V: Vector> {
 impl<'s, V: Vector> Preconditioner<'s, V> {
     pub(crate) fn new(m: &'s dyn LinearOperator<Vector = V>, null_space: Option<&'s NullSpace<V>>) -> Self {
         match null_space {
-            Some(null_space) => Preconditioner::Deflated(Deflated::new(m, null_space)),
+            Some(null_space) => Preconditioner::Deflated(Deflated { m, null_space }),
             None => Preconditioner::Given(m),
         }
     }

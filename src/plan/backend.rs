@@ -163,8 +163,13 @@ fn factorized<T: Real>(
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
         Preconditioner::Ilut => {
-            let options = IlutOptions { max_multiplications: factors.most, ..IlutOptions::default() };
-            Box::new(factors.begins().factors(csr, |a| Ilut::with(a, options), Ilut::new)?)
+            let limited = |max_multiplications: f64| {
+                let options = IlutOptions { max_multiplications, ..IlutOptions::default() };
+                move |a: &Csr<T>| Ilut::with(a, options.clone())
+            };
+            // new values may take somewhat more
+            let [most, later] = [factors.most, 2.0 * factors.most].map(limited);
+            Box::new(factors.begins().factors(csr, most, later)?)
         }
         Preconditioner::Cholesky => Box::new(match factors.ordered {
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,

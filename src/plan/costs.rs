@@ -7,6 +7,7 @@
 
 mod cudss;
 mod factorization;
+mod kinds;
 mod threads;
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
@@ -221,9 +222,6 @@ const FRONT: f64 = 220.0;
 /// `Idr`, whose vector operations count for it.
 const APPLIED: [f64; 2] = [33.0, 2.7];
 
-/// Mean entries per row below which a matrix is taken for a network, whose factors have little fill-in; 2D meshes have at least 5.
-const NETWORK: f64 = 4.8;
-
 /// Multiply-adds per entry of the matrix to compute an elimination ordering.
 const ORDERING: f64 = 80.0;
 
@@ -264,12 +262,6 @@ const SMOOTHING: f64 = 1.8;
 /// Number of solves from which on a smoothed finest prolongator is worth its setup; 2 to 14 were measured.
 pub(super) const MANY_SOLVES: usize = 10;
 
-/// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal; and where it mostly fails, for a symmetric matrix,
-/// and for a mostly symmetric pattern with at least 30 % zeros on the diagonal, whose symmetry a matching destroys: fill-in grows, and much
-/// of it is dropped. A symmetric matrix runs it only if it is not positive definite; it then solved one of seven systems (graphs, a
-/// Helmholtz and a Maxwell problem), which `Ldl` solved in a third of its time.
-const ILUT: [f64; 3] = [20.0, 50.0, 500.0];
-
 /// Iterations of `Ilu0` with one product each: for unsymmetric matrices; and for symmetric ones, which run it only if they are not positive
 /// definite. There it is refused, fails or takes hundreds of iterations, unless `Minres` takes few (all of 15 matrices of
 /// `../shared/matrices`), and fails on a Maxwell problem, too. The number is high so that a complete factorization comes first, unless it
@@ -284,10 +276,6 @@ const KEPT: [f64; 2] = [40.0, 200.0];
 /// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and
 /// for symmetric matrices, which run it only if they are not positive definite and where it fails on the matrices named at [`ILUT`].
 const SPAI: [f64; 3] = [250.0, 1000.0, 5000.0];
-
-/// Fraction of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 was measured for edge elements,
-/// beams and shells, at most 0.07 for diffusion and elasticity.
-const ROUGH: f64 = 0.1;
 
 /// Costs of `SaddlePoint` for a matrix that is no saddle point: prohibitively high.
 const NO_SADDLE: SaddleEstimate = SaddleEstimate { setup: 1e4, application: 10.0, iterations: 1000.0 };
@@ -330,41 +318,6 @@ pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -
 /// Time of work on the host divided by that on a GPU, for matrices of this `unit`.
 fn slower(unit: f64) -> f64 {
     HOST * unit / (unit + LAUNCH)
-}
-
-impl Profile {
-    /// Whether the matrix is taken for that of a network rather than of a mesh: rows are short, or few entries are mirrored.
-    fn is_network(&self) -> bool {
-        (self.entries as f64) < NETWORK * self.rows.max(2) as f64 || 2 * self.mirrored < self.off_diagonal
-    }
-
-    /// Whether most of the diagonal is zero, and the matrix unsymmetric: Jacobi would fail.
-    pub(super) fn has_zero_diagonal(&self) -> bool {
-        2 * self.zero_diagonal > self.rows && !self.is_symmetric()
-    }
-
-    /// Whether constants are far from the near-null space of a symmetric matrix, so that aggregation is not expected to help.
-    fn is_rough(&self) -> bool {
-        self.negative_sums as f64 > ROUGH * self.rows as f64
-    }
-
-    /// Σ `length³` over the rows, from the histogram of lengths.
-    fn rows_cubed(&self) -> f64 {
-        let cubes = (0..).zip(&self.histogram).map(|(bucket, &rows): (i32, _)| {
-            let most = (2f64.powi(bucket) - 1.0).min(self.lengths[4] as f64);
-            rows as f64 * (0.75 * most).powi(3)
-        });
-        cubes.sum()
-    }
-
-    fn ilut_iterations(&self) -> f64 {
-        let destroyed = 2 * self.mirrored >= self.off_diagonal && 10 * self.zero_diagonal >= 3 * self.rows;
-        match self.has_zero_diagonal() {
-            true => ILUT[1],
-            false if destroyed || self.is_symmetric() => ILUT[2],
-            false => ILUT[0],
-        }
-    }
 }
 
 impl Costs {

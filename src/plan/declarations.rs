@@ -198,7 +198,7 @@ impl Declarations {
             return Ok(m);
         }
         let null_space = NullSpace::new(operator, &in_precision::<T>(&self.null_space))?;
-        Ok(Box::new(Deflated::new(m, null_space)))
+        Ok(Box::new(Deflated::new(m, null_space)?))
     }
 
     /// A vector without its component in the null space, and the norm of that component. The vector itself if no null space is known.

@@ -1,5 +1,6 @@
 //! Executes the actions of the scheduler: owns vectors, builds preconditioners, iterates, recomputes residuals, and reports.
 
+use super::budget::Budget;
 use super::costs::{Factorization, multiplications};
 use super::least_squares::least_squares;
 use super::matched::Begins;
@@ -17,60 +18,15 @@ use crate::formats::Csr;
 use crate::interrupt::Interrupt;
 use crate::numbers::Real;
 use krysp_kernels::interrupt;
-use krysp_solvers::{
-    BasicVector, CancelToken, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Stopping, Vector,
-};
+use krysp_solvers::{BasicVector, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Vector};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
-
-/// Maximum number of iterations of an attempt, if the user sets no limit. Not measured; chosen so that other limits
-/// are reached first.
-pub(super) const ITERATIONS: usize = 100_000;
 
 /// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ ε^SLOPE ‖r‖`, where `D` holds the norms of the columns of `A` and `ε` is the machine
 /// epsilon. A change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which is too large for `A d` to
 /// be accurate. `SLOPE_SINGULAR` is for matrices that are known to be singular. Not measured.
 const SLOPE: f64 = 0.75;
 const SLOPE_SINGULAR: f64 = 0.375;
-
-/// Limits of one solve, for all its attempts together.
-pub(super) struct Budget {
-    started: Instant,
-    time: Option<Duration>,
-    iterations: Option<usize>,
-    spent: usize,
-    cancel: CancelToken,
-}
-
-impl Budget {
-    /// Number of iterations that are left, but not more than `most`.
-    fn left(&self, most: usize) -> usize {
-        self.iterations.map_or(most, |all| all.saturating_sub(self.spent).min(most))
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        self.time.map(|limit| limit.saturating_sub(self.started.elapsed()))
-    }
-
-    fn is_spent(&self) -> bool {
-        self.iterations.is_some_and(|all| self.spent >= all)
-    }
-
-    fn stopping(&self, rtol: f64, epsilon: f64) -> Stopping {
-        Stopping {
-            rtol,
-            max_iterations: self.left(ITERATIONS),
-            time_limit: self.time_left(),
-            ..Stopping::new(epsilon)
-        }
-    }
-
-    /// Why the solve was interrupted.
-    fn interruption(&self) -> Outcome {
-        let is_over = |limit| !self.cancel.is_cancelled() && self.started.elapsed() >= limit;
-        if self.time.is_some_and(is_over) { Outcome::TimeLimit } else { Outcome::Cancelled }
-    }
-}
 
 /// State of one solve.
 struct Task<'t, V> {
@@ -109,13 +65,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     ) -> Result<&Report> {
         let options = &self.settings.options;
         let cancel = self.cancel.clone().unwrap_or_default();
-        let budget = Budget {
-            started: Instant::now(),
-            time: options.time_limit,
-            iterations: options.max_iterations,
-            spent: 0,
-            cancel: cancel.clone(),
-        };
+        let budget = Budget::new(options.time_limit, options.max_iterations, cancel.clone());
         let mut interrupt = Interrupt::new(&cancel);
         if let Some(limit) = options.time_limit {
             interrupt = interrupt.time_limit(limit);
@@ -274,7 +224,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if let Some((_, running)) = self.running.take() {
             self.operator = Some(running.into_parts().0);
         }
-        self.build_within(index, WorkUnits::INFINITE, task)
+        let limit = self.scheduler.limit(index);
+        self.build_within(index, limit, task)
     }
 
     /// Runs a candidate from the best solution so far.

@@ -2,8 +2,9 @@
 //! space.
 
 use super::blocks::Blocks;
+use super::budget::ITERATIONS;
 use super::costs::unit;
-use super::executor::{ITERATIONS, norm};
+use super::executor::norm;
 use super::scaled::needs_no_scaling;
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Method, PlannedSolver, Preparation};

@@ -31,6 +31,7 @@
 
 mod backend;
 mod blocks;
+mod budget;
 mod calibrated;
 mod candidates;
 mod context;

@@ -41,7 +41,7 @@ pub struct IlutOptions {
     pub fill: f64,
     /// Maximum size of the factors in bytes; exceeding it is an error.
     pub max_bytes: usize,
-    /// Maximum number of multiplications; exceeding it is an error. Where few entries can be dropped, they may be a hundred times as many as
+    /// Maximum number of multiplications; exceeding it is an error. Where few entries can be dropped, they may be 20 times as many as
     /// the number of entries kept suggests.
     pub max_multiplications: f64,
 }
@@ -75,6 +75,9 @@ impl IlutOptions {
                 self.fill,
                 "at least 0, where the factors have as many entries as the matrix",
             );
+        }
+        if !(0.0..=f64::INFINITY).contains(&self.max_multiplications) {
+            return wrong("`max_multiplications`", self.max_multiplications, "at least 0");
         }
         Ok(())
     }
@@ -300,12 +303,16 @@ mod tests {
     #[test]
     fn what_takes_too_much_memory_is_refused() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
+        let short = IlutOptions { max_multiplications: 10.0, ..IlutOptions::default() };
+        let refused = Ilut::with(&a, short).unwrap_err();
+        assert!(refused.to_string().contains("raise `max_multiplications`"), "{refused}");
         let little = IlutOptions { max_bytes: 10_000, ..IlutOptions::default() };
         let error = Ilut::with(&a, little).unwrap_err().to_string();
         assert!(error.contains("10000 are allowed"), "{error}");
         for options in [
             IlutOptions { drop_tolerance: f64::NAN, ..IlutOptions::default() },
             IlutOptions { fill: -1.0, ..IlutOptions::default() },
+            IlutOptions { max_multiplications: f64::NAN, ..IlutOptions::default() },
         ] {
             assert!(matches!(Ilut::with(&a, options), Err(Error::Option { .. })));
         }

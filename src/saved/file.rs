@@ -124,10 +124,10 @@ impl FileReader<'_> {
         if let Some(name) = &self.reader.unknown {
             return SavedFileError::Format { name: name.clone() };
         }
-        let version = |schema| format!("{} (fields {schema:016x})", env!("CARGO_PKG_VERSION"));
-        self.differing.map_or(SavedFileError::Inconsistent, |schemas| {
-            let [saved, here] = schemas.map(version);
-            SavedFileError::Version { saved, here }
+        // where the keys differ, the version cannot be read
+        self.differing.map_or(SavedFileError::Inconsistent, |[saved, here]| SavedFileError::Version {
+            saved: format!("with other fields ({saved:016x})"),
+            here: format!("{} ({here:016x})", env!("CARGO_PKG_VERSION")),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The schema of saved values: a hash of the names and types of their fields.
+//! The schema of saved values: a hash of the names and types of their fields. If the meaning of a field changes (its unit, its
+//! order), its name must change, too.
 //!
 //! Each value in a file follows the hash of its schema, so that a file whose fields are not those of this program is
 //! refused before they are read. The hash depends on names in the source alone, not on addresses, the order of

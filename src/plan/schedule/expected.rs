@@ -207,7 +207,7 @@ impl Scheduler {
     }
 
     /// Work after which building `Lu` is suspended, and `Ilut` refused.
-    pub(super) fn limit(&self, index: usize) -> WorkUnits {
+    pub(in crate::plan) fn limit(&self, index: usize) -> WorkUnits {
         if self.is_alone() {
             return WorkUnits::INFINITE;
         }
@@ -343,8 +343,28 @@ mod tests {
     use super::*;
     use crate::plan::candidates::candidates;
     use crate::plan::costs::MachineClass;
+    use crate::plan::schedule::{Action, Event};
     use crate::plan::{Method, Profile};
     use crate::testing::matrices::stencil7;
+
+    #[test]
+    fn ilut_that_exceeds_its_limit_gives_way() {
+        let a = stencil7(10).csr::<f64>().unwrap();
+        let values: Vec<f64> = a.triplets().map(|(i, j, v)| if j > i { 0.3 * v } else { v }).collect();
+        let a = a.with_values(&values).unwrap();
+        let profile = Profile::of(&a);
+        let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
+        let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1), false);
+        scheduler.begin();
+        let is_ilut = |one: &crate::plan::Candidate| one.preconditioner == Preconditioner::Ilut;
+        let index = scheduler.found.candidates.iter().position(is_ilut).unwrap();
+        let (limit, setup) = (scheduler.limit(index), scheduler.found.candidates[index].costs.setup);
+        assert!(limit >= setup * 2.0, "{limit:?} {setup:?}");
+        let next = scheduler.next(Event::Suspended, index);
+        assert_eq!(scheduler.found.candidates[index].costs.setup, limit * 2.0);
+        assert!(!matches!(next, Action::Build { index: at, .. } if at == index), "{next:?}");
+        assert!(scheduler.limit(index) >= limit * 2.0);
+    }
 
     #[test]
     fn an_iteration_costs_what_its_factors_take() {

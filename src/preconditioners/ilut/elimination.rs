@@ -267,7 +267,7 @@ impl<'a, T: Real> Elimination<'a, T> {
             )
         } else if self.multiplications as f64 > *max_multiplications {
             format!(
-                "after {} of {n} rows it has taken {} multiplications, {max_multiplications:.1e} are allowed",
+                "after {} of {n} rows it has taken {} multiplications, {max_multiplications:.1e} are allowed: raise `max_multiplications` or `drop_tolerance`",
                 i + 1,
                 self.multiplications
             )
