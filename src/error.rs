@@ -382,7 +382,7 @@ pub enum SavedFileError {
     #[error("its parts are inconsistent: save again")]
     Inconsistent,
     /// The file was saved by another version of this library.
-    #[error("it was saved by a version {saved}, this is version {here}: save again")]
+    #[error("it was saved by version {saved}, this is version {here}: save again")]
     Version {
         /// The version that saved it.
         saved: String,

@@ -126,8 +126,8 @@ impl FileReader<'_> {
         }
         // where the keys differ, the version cannot be read
         self.differing.map_or(SavedFileError::Inconsistent, |[saved, here]| SavedFileError::Version {
-            saved: format!("with other fields ({saved:016x})"),
-            here: format!("{} ({here:016x})", env!("CARGO_PKG_VERSION")),
+            saved: format!("unknown (fields {saved:016x})"),
+            here: format!("{} (fields {here:016x})", env!("CARGO_PKG_VERSION")),
         })
     }
 }
