@@ -41,6 +41,9 @@ pub struct Relation {
     pub iterations: fn(usize) -> RangeInclusive<usize>,
 }
 
+/// The system whose diagonal grows so much in one half that the hierarchy of the first matrix is a poor one.
+const VARIED: &str = "grid";
+
 /// A matrix, the same pattern with other values, and modes.
 struct System {
     name: &'static str,
@@ -76,7 +79,7 @@ fn same_features<H: Multigrid, M: Multigrid>(
     host: &H,
     memory: &M,
     relation: Relation,
-    System { a, other, modes, most, .. }: &System,
+    System { name, a, other, modes, most }: &System,
     smooth_finest: bool,
 ) -> Law {
     let mut expected = host.build(a, modes, smooth_finest).map_err(failed)?;
@@ -90,7 +93,7 @@ fn same_features<H: Multigrid, M: Multigrid>(
         require(ours == theirs && !ours.is_empty(), || format!("levels of {ours:?}, not {theirs:?} rows"))?;
     }
     let b = matrices::vector(a.rows());
-    let stale = memory.iterations(&m, other, &b).map_err(failed)?;
+    let stale = (*name == VARIED).then(|| memory.iterations(&m, other, &b)).transpose().map_err(failed)?;
     let mut iterations = vec![];
     // the last matrix is the first again
     for (step, matrix) in [a, other, a].into_iter().enumerate() {
@@ -106,7 +109,8 @@ fn same_features<H: Multigrid, M: Multigrid>(
         iterations.push(got);
     }
     require(iterations[0] == iterations[2], || format!("{iterations:?} iterations after refreshes"))?;
-    require(stale > iterations[1] + 1, || format!("{stale} iterations without a refresh: {iterations:?}"))?;
+    let has_effect = stale.is_none_or(|stale| stale > iterations[1] + 1);
+    require(has_effect, || format!("{stale:?} iterations without a refresh: {iterations:?}"))?;
     let b: Vec<f64> = b.iter().map(|b| 1e60 * b).collect();
     let got = memory.iterations(&m, a, &b).map_err(failed)?;
     require(got.abs_diff(iterations[0]) <= 1, || format!("{got} iterations for 1e60 b: {iterations:?}"))
@@ -177,8 +181,7 @@ fn systems() -> std::result::Result<Vec<System>, Violation> {
     systems
         .into_iter()
         .map(|(name, a, modes, most)| {
-            // in one half the diagonal grows so much that the hierarchy of the first matrix is a poor one
-            let factor = |i: usize| if 2 * i < a.rows() { 20.0 } else { 1.1 };
+            let factor = |i: usize| if name == VARIED && 2 * i < a.rows() { 20.0 } else { 1.1 };
             let larger = |(i, j, v): (usize, usize, f64)| if i == j { factor(i) * v } else { v };
             let other = a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).map_err(failed)?;
             Ok(System { name, a, other, modes, most })
