@@ -41,14 +41,14 @@ pub struct Level<A, D, T> {
 }
 
 impl<A, D, T> Level<A, D, T> {
-    /// What a cycle does on the level.
+    /// The numbers of sweeps and visits of the level in a cycle.
     pub fn shape(&self) -> Shape {
         let visits = if self.transfer.is_some() { self.visits } else { 0 };
         Shape { sweeps: self.weights.len(), visits }
     }
 }
 
-/// What a cycle does on a level.
+/// The numbers of sweeps and visits of a level in a cycle.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Number of sweeps before the correction, and after it.
@@ -63,7 +63,7 @@ pub trait Levels {
     /// Error of an operation.
     type Error;
 
-    /// What a cycle does on a level; `None` for the level after the last smoothed one.
+    /// The numbers of sweeps and visits of a level; `None` for the level after the last smoothed one.
     fn shape(&self, level: usize) -> Option<Shape>;
 
     /// Sweep `k`: `x ← x + w D⁻¹ (b − A x)` with the `k`-th weight. If `from_zero`, entries of `x` count as zero,

@@ -10,7 +10,7 @@ pub(crate) const ROUNDING: f64 = 10.0;
 
 /// Least-squares problems `min ‖g_j − H y_j‖` for several right-hand sides. `H` grows by columns, each with at
 /// least as many rows as the preceding one; entries below are zero. Householder reflections make it triangular.
-/// A column that depends linearly on the preceding ones, up to rounding errors of its own norm, has a zero entry
+/// A column that depends linearly on the preceding ones, up to rounding errors relative to its norm, has a zero entry
 /// in the solution.
 #[derive(Default)]
 pub(crate) struct LeastSquares {

@@ -124,7 +124,7 @@ enum State {
     End(Outcome),
 }
 
-/// Whether steps may be queued.
+/// The state of the queue of steps: open for further ones, or held back.
 enum Queueing {
     Open,
     /// A rule of `stop_soon_when` returned true for the latest iteration. The run ends if the rule still does

@@ -3,8 +3,8 @@
 use crate::{Form, LinearOperator, MultiVector, Result, ScalarOf, SpaceOf};
 use std::sync::Arc;
 
-/// A linear operator that is another one under a type of its own: a pointer to it, or a struct that adds
-/// other functions.
+/// A linear operator that contains another one and multiplies as that does: a pointer to it, or a struct that
+/// adds other functions.
 ///
 /// It implements [`LinearOperator`] by forwarding every operation, including those with a default body.
 /// Otherwise the wrapped operator would lose its fused operations. An operator that changes one operation

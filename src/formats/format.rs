@@ -31,7 +31,7 @@ pub(crate) fn keeps_to_chunks<T: Real, F: Format<T>>(matrix: &F) -> bool {
 ///
 /// Formats are created by [`Format::new`] with default options, or by [`Format::with`].
 ///
-/// Another crate may implement the trait for a format of its own, with the items of
+/// Another crate may implement the trait for its format, with the items of
 /// [`extend`](crate::formats::extend): then values can be refreshed and [rounded](crate::formats::Rounded),
 /// preconditioners read its entries, and with [`Formats`](crate::choice::Formats) it is chosen, saved, and used
 /// by plans. Where only products are needed, [`LinearOperator`] is enough: all methods run on it.

@@ -118,7 +118,7 @@ fn put<M: Any + Saved, T: Real, V: Vector<Elem = T>>(
     put_with(m, to, |m: &M, to| to.write(m))
 }
 
-/// As [`put`], with a function that writes it.
+/// Writes `true` and a preconditioner by calling `write`, if the preconditioner is of type `M`.
 fn put_with<M: Any, T: Real, V: Vector<Elem = T>>(
     m: &dyn Prepared<T, V>,
     to: &mut FileWriter<'_>,

@@ -492,7 +492,6 @@ impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
     }
 }
 
-// one of the two arrays is empty
 saved!(impl[] ProductWork { bytes, gathers, rows, waits });
 
 saved!(impl[] enum Strategy { Automatic {}, Classical {}, LoadBalance {}, MergePath {}, Speculative {} });

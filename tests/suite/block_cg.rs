@@ -40,7 +40,7 @@ pub(crate) struct Counted {
     pub(crate) count: AtomicUsize,
 }
 
-/// What [`FailsOnce`] does instead of an application.
+/// The failure of [`FailsOnce`] in place of an application.
 #[derive(Clone, Copy)]
 pub(crate) enum Failure {
     /// One entry of the result is NaN.

@@ -96,7 +96,7 @@ fn folders_use_only_lower_ones() {
 /// Maximum number of lines of a function. New functions have at most 80.
 const LONGEST: usize = 100;
 
-/// Name and number of lines of each function: from its name to the brace that is indented as it is.
+/// Name and number of lines of each function: from its name to the closing brace with the same indentation.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = vec![];

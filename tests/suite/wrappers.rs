@@ -1,4 +1,4 @@
-//! Wrappers of operators forward every operation, and no other type forwards by hand.
+//! Wrappers of operators forward every operation, and no other type forwards operations itself.
 
 use crate::layers::{root, sources};
 use krysp::solvers::{Form, MultiVector, Result, ScalarOf, Wrapper};

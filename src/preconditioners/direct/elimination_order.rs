@@ -19,7 +19,7 @@ pub enum EliminationOrder {
 }
 
 impl EliminationOrder {
-    /// All orderings.
+    /// The orderings, in the sequence in which the bench writes them.
     pub const ALL: [EliminationOrder; 3] = [Self::Degree, Self::Dissection, Self::Chosen];
 }
 
