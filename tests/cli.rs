@@ -20,6 +20,8 @@ mod masked;
 mod pages;
 #[path = "cli/solve.rs"]
 mod solve;
+#[path = "cli/threads.rs"]
+mod threads;
 
 use folder::Folder;
 use masked::masked;

@@ -29,6 +29,21 @@ def test_public_names_are_listed_before_they_are_used():
         krysp.spam
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
+@pytest.mark.parametrize(("variable", "threads"), [(None, "1"), ("3", "3")])
+def test_threads_are_limited_to_the_cores_that_the_process_may_use(variable, threads):
+    code = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import krysp, numpy, scipy.sparse
+A = scipy.sparse.csr_array(numpy.diag([2.0, 3.0]))
+before = len(os.listdir("/proc/self/task"))
+krysp.cg(A, [1.0, 1.0])
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    assert run(code, RAYON_NUM_THREADS=variable) == threads
+
+
 def test_nvrtc_is_found_in_a_wheel_of_nvidia(tmp_path):
     named = [os.environ.get("CUDA_HOME", "") + "/lib", *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
     found = [Path(folder) for folder in named if list(Path(folder or "/nowhere").glob("libnvrtc.so.1[23]"))]

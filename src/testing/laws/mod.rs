@@ -33,7 +33,23 @@ pub use operator::{
 pub use vector::{basis_fusions, numbers, vector_fusions};
 
 use krysp_solvers::Element;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::fmt;
+use std::sync::OnceLock;
+
+/// Numbers of threads on which results are compared: few, an odd number, and more than many machines have cores.
+const THREADS: [usize; 6] = [1, 2, 3, 7, 16, 32];
+
+/// Thread pools on which results are compared, of 1, 2, 3, 7, 16 and 32 threads. They are started once, because a pool
+/// takes longer to start than most operations that are compared.
+pub fn pools() -> Law<&'static [ThreadPool]> {
+    static POOLS: OnceLock<Result<Vec<ThreadPool>, String>> = OnceLock::new();
+    let start =
+        || THREADS.into_iter().map(|threads| ThreadPoolBuilder::new().num_threads(threads).build()).collect();
+    let pools = POOLS
+        .get_or_init(|| Result::map_err(start(), |error: rayon::ThreadPoolBuildError| error.to_string()));
+    pools.as_deref().map_err(unexpected("threads start"))
+}
 
 /// The result of a law.
 pub type Law<T = ()> = Result<T, Violation>;

@@ -1,6 +1,6 @@
 //! Laws of operators, in any memory.
 
-use super::{Agreement, Law, Violation, numbers, rounding, same_bits, unexpected};
+use super::{Agreement, Law, Violation, numbers, pools, rounding, same_bits, unexpected};
 use crate::formats::Csr;
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
@@ -220,18 +220,22 @@ pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreem
     }
 }
 
-/// Products, and the inner products computed with them, are bitwise the same in every thread pool, no matter
-/// whether the operator was built in that pool.
-pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync), pools: &[rayon::ThreadPool]) -> Law
+/// Bytes of an operator that is too small for a second thread.
+const SMALL: usize = 128 << 10;
+
+/// Products, and the inner products computed with them, are bitwise the same in every thread pool of [`pools`], no
+/// matter whether the operator was built in that pool. The first three pools are enough for an operator that is too
+/// small for a second thread.
+pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync)) -> Law
 where
     A: LinearOperator,
 {
-    same_operator_on_all_threads(&|| Ok(Box::new(build()?)), pools)
+    same_operator_on_all_threads(&|| Ok(Box::new(build()?)))
 }
 
 type Build<'b, V> = dyn Fn() -> Law<Box<Operator<'b, V>>> + Sync + 'b;
 
-fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon::ThreadPool]) -> Law {
+fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>) -> Law {
     const LAW: &str = "results do not depend on the number of threads";
     let run = |a: &Operator<'_, V>| -> Law<(Vec<_>, Option<_>)> {
         let x = numbers(a.domain().len(), 7);
@@ -246,6 +250,7 @@ fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon:
     };
     let outside = build()?;
     let (y, sum) = run(&outside)?;
+    let pools = if outside.bytes() < SMALL { &pools()?[..3] } else { pools()? };
     for pool in pools {
         let inside = pool.install(build)?;
         for (a, built) in [(&*outside, "outside"), (&*inside, "inside")] {
