@@ -13,7 +13,7 @@ use super::cycle::{Workspace, bytes, cycle};
 use super::{Amg, largest_of, power_below};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::cpu::run::threads::{over_rows, tasks};
 use krysp_kernels::cpu::run::tiles::TILE;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces, with_workspace};
 use std::sync::Mutex;
@@ -37,7 +37,15 @@ pub(super) struct Workspaces {
 impl<T: Real> Amg<T> {
     /// Applies one cycle to up to `W` vectors.
     fn apply_to<const W: usize>(&self, kept: &Mutex<Workspace<W>>, pairs: &mut [Pair<'_, T>]) -> Result<()> {
-        with_workspace(kept, || Ok(Workspace::default()), |workspace| self.apply_with(workspace, pairs))
+        with_workspace(
+            kept,
+            || Ok(Workspace::default()),
+            |workspace| match tasks(self.whole.entries()) {
+                1 => self.apply_with(workspace, pairs),
+                // inside the thread pool: otherwise each loop of the cycle would wake its threads
+                _ => rayon::scope(|_| self.apply_with(workspace, pairs)),
+            },
+        )
     }
 
     /// Minimum number of vectors that go through a cycle together.
