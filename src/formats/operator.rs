@@ -2,7 +2,7 @@
 
 use crate::host::HostVector;
 use crate::numbers::{Real, Storage};
-use krysp_solvers::{MultiVector, Scalars};
+use krysp_solvers::{BasicVector, MultiVector, Scalars};
 
 /// Products of a format in which `values` of the caller, one for each slot, replace the format's own. So
 /// [`Rounded`](super::Rounded) stores the values of any format in fewer bits.
@@ -26,7 +26,10 @@ pub trait Multiply<T: Real> {
         values: &[V],
         x: &HostVector<T>,
         y: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<T>;
+    ) -> krysp_solvers::Result<T> {
+        self.multiply(values, x, y)?;
+        Ok(x.dot(y))
+    }
 
     /// `Y ← A X`
     fn multiply_many<V: Storage<T>>(

@@ -1,9 +1,8 @@
 //! Symmetric CSR: each pair `a_ij = a_ji` is read once.
 //!
 //! A product reads half the bytes of CSR if entries are close to the diagonal. Rows are divided into parts
-//! that threads compute independently; pairs whose row and column belong to different parts (pairs that cross
-//! parts) are stored in both triangles, so an ordering that keeps neighbours together (RCM) is important
-//! here.
+//! for threads; pairs whose row and column are neither in the same part nor in adjacent ones are stored in both
+//! triangles, so an ordering that keeps neighbours together (RCM) is important here.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -16,12 +15,12 @@ use crate::numbers::{Real, Storage};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
-use krysp_kernels::cpu::formats::symmetric::{self, Halves};
-use krysp_kernels::cpu::run::threads::{block_rows, fill_by_rows, map_rows, over_rows};
+use krysp_kernels::cpu::formats::symmetric::{self, Halves, reach};
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_kernels::ranges::{even_parts, ranges};
+use krysp_kernels::ranges::even_parts;
 use krysp_solvers::LinearOperator;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
@@ -50,15 +49,12 @@ impl<T: Real> SymCsr<T> {
         let pattern = csr.pattern();
         let parts = parts(pattern);
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
-        let stored_of = |row: usize| {
-            let next = parts.partition_point(|&bound| bound <= row);
-            stored(&pattern.offsets, &pattern.columns, row, parts[next - 1]..parts[next])
-        };
+        let stored_of = |row: usize| stored(&pattern.offsets, &pattern.columns, row, reach(&parts, row));
         let lengths = map_rows(csr.rows(), 8, &|row| {
             let stored = stored_of(row);
             (stored.mirrored.len() as u32, stored.mirrored.len() + stored.rest.count())
         });
-        let (inner, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
+        let (mirrored, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
         let offsets = Offsets::from_lengths(lengths);
         let mut columns = Buffer::zeros(offsets.end());
         fill_by_rows(csr.rows(), &mut columns, &|row| offsets.at(row), &|rows, part, _| {
@@ -67,7 +63,7 @@ impl<T: Real> SymCsr<T> {
         });
         let columns = Columns::new(columns, csr.cols()).map_err(unsuitable)?;
         let values = Buffer::zeros(offsets.end());
-        let halves = Halves::new(1, parts, offsets, inner, columns).map_err(unsuitable)?;
+        let halves = Halves::new(1, parts, offsets, mirrored, columns).map_err(unsuitable)?;
         let mut sym = SymCsr { source: csr.source().clone(), halves, values };
         sym.fill(csr.entries());
         Ok(sym)
@@ -82,35 +78,28 @@ impl<T: Real> SymCsr<T> {
     pub fn stored_share(&self) -> f64 {
         self.values.len() as f64 / self.source.nnz().max(1) as f64
     }
-
-    /// Range of rows of the part that a row belongs to.
-    fn part_of(&self, row: usize) -> Range<usize> {
-        let parts = self.halves.parts();
-        let next = parts.partition_point(|&bound| bound <= row);
-        parts[next - 1]..parts[next]
-    }
 }
 
 /// The stored entries of a row (or the stored blocks of a block row).
 pub(super) struct Stored<R> {
-    /// Entries below the diagonal within the part, which are mirrored.
+    /// Entries below the diagonal within reach, which are mirrored.
     pub(super) mirrored: Range<usize>,
-    /// The diagonal entry and the entries in columns of other parts.
+    /// The diagonal entry and the entries out of reach.
     pub(super) rest: R,
 }
 
-/// Selects the stored entries of a row. `columns` are those of all rows, which begin at `offsets`.
+/// Selects the stored entries of a row, given its [`reach`]. `columns` are those of all rows, which begin at `offsets`.
 pub(super) fn stored(
     offsets: &Offsets,
     columns: &[u32],
     row: usize,
-    part: Range<usize>,
+    reach: Range<usize>,
 ) -> Stored<impl Iterator<Item = usize> + use<>> {
     let range = offsets.range(row);
     let columns = &columns[range.clone()];
     let below = |bound: usize| range.start + columns.partition_point(|&column| (column as usize) < bound);
-    let (inner, diagonal) = (below(part.start), below(row));
-    let (after, outside) = (below(row + 1), below(part.end));
+    let (inner, diagonal) = (below(reach.start), below(row));
+    let (after, outside) = (below(row + 1), below(reach.end));
     Stored {
         mirrored: inner..diagonal,
         rest: (range.start..inner).chain(diagonal..after).chain(outside.max(after)..range.end),
@@ -126,11 +115,10 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
     let kept = AtomicUsize::new(0);
     over_rows(rows, 8, (), &|rows, ()| {
         let of_row = |row: usize| {
-            let next = parts.partition_point(|&bound| bound <= row);
             let columns = &columns[offsets.range(row)];
             let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);
-            // entries above the diagonal within their part are mirror images and not stored
-            columns.len() - (below(parts[next]) - below(row + 1))
+            // entries above the diagonal within reach are mirror images and not stored
+            columns.len() - (below(reach(&parts, row).end) - below(row + 1))
         };
         kept.fetch_add(rows.map(of_row).sum(), Ordering::Relaxed);
     });
@@ -143,30 +131,27 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
         + kept * (size * size * size_of::<T>() + size_of::<u32>())
 }
 
-/// Boundaries of up to 64, 32, 16 or 8 parts: the largest of these numbers for which at most 1/8 of the
-/// entries cross parts, or else 8. Many parts distribute evenly over threads, but every pair that crosses
-/// parts is stored twice.
+/// Boundaries of up to 128, 64, 32 or 16 parts: the largest of these numbers for which at most 1/8 of the
+/// entries are out of [`reach`], or else 16. Half of the parts are computed at a time. Many parts distribute evenly over
+/// threads, but every pair out of reach is stored twice.
 pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
-    let block = block_rows(pattern.rows());
-    let crossing = |bounds: &[usize]| -> usize {
-        let outside = |part: &Range<usize>, row: usize| {
-            let before = |bound: usize| pattern.row(row).partition_point(|&column| (column as usize) < bound);
-            before(part.start) + pattern.row(row).len() - before(part.end)
-        };
+    let outside = |bounds: &[usize]| -> usize {
         let sum = AtomicUsize::new(0);
         over_rows(pattern.rows(), 8, (), &|rows, ()| {
-            for part in ranges(bounds) {
-                let here = part.start.max(rows.start)..part.end.min(rows.end);
-                let crossing = here.map(|row| outside(&part, row)).sum();
-                sum.fetch_add(crossing, Ordering::Relaxed);
-            }
+            let of_row = |row: usize| {
+                let reach = reach(bounds, row);
+                let before =
+                    |bound: usize| pattern.row(row).partition_point(|&column| (column as usize) < bound);
+                before(reach.start) + pattern.row(row).len() - before(reach.end)
+            };
+            sum.fetch_add(rows.map(of_row).sum(), Ordering::Relaxed);
         });
         sum.into_inner()
     };
     let mut bounds = vec![];
-    for count in [64, 32, 16, 8] {
-        bounds = even_parts(&*pattern.offsets, count, block);
-        if 8 * crossing(&bounds) <= pattern.entries() {
+    for count in [128, 64, 32, 16] {
+        bounds = even_parts(&*pattern.offsets, count, CHUNK);
+        if 8 * outside(&bounds) <= pattern.entries() {
             break;
         }
     }
@@ -288,16 +273,6 @@ impl<T: Real> Multiply<T> for SymCsr<T> {
         symmetric::product(&self.halves, values, x.as_slice(), y.as_mut_slice());
         Ok(())
     }
-
-    fn multiply_dot<V: Storage<T>>(
-        &self,
-        values: &[V],
-        x: &HostVector<T>,
-        y: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<T> {
-        self.source.check(x, y)?;
-        Ok(symmetric::product_dot(&self.halves, values, x.as_slice(), y.as_mut_slice()))
-    }
 }
 
 impl<T: Real> LinearOperator for SymCsr<T> {
@@ -309,10 +284,6 @@ impl<T: Real> LinearOperator for SymCsr<T> {
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         self.multiply(&self.values, x, y)
-    }
-
-    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        self.multiply_dot(&self.values, x, y)
     }
 
     super::precise_residual!();
@@ -349,7 +320,7 @@ impl<T: Real> Format<T> for SymCsr<T> {
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         let pattern = &self.source.pattern;
-        let stored = stored(&pattern.offsets, &pattern.columns, row, self.part_of(row));
+        let stored = stored(&pattern.offsets, &pattern.columns, row, reach(self.halves.parts(), row));
         let entries = stored.mirrored.chain(stored.rest);
         entries.zip(self.halves.offsets().range(row)).for_each(|(entry, slot)| visit(entry, slot));
     }
@@ -428,6 +399,8 @@ impl<T: Real> OnDevice<T> for SymCsr<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::{SymBsr, SymBsrOptions};
+    use krysp_solvers::Space;
 
     /// Returns whether `entries`, with a diagonal of ones, look symmetric.
     fn looks(entries: &[(usize, usize, f64)]) -> bool {
@@ -448,6 +421,34 @@ mod tests {
         assert!(!looks(&[(0, 3, 1e-17)]) && !looks(&[(3, 0, 1e-17)]));
         // as many entries above the diagonal as below, in different places
         assert!(!looks(&[(0, 3, 1.0), (2, 1, 1.0)]));
+    }
+
+    #[test]
+    fn parts_are_mirrored_within_reach() {
+        // bands as wide as one part and a half, and pairs that are far apart; integers, so that sums are exact
+        for chunks in [1, 2, 3, 6, 7] {
+            let rows = chunks * CHUNK;
+            let below = |i: usize| {
+                [1, 2, 700, 1100, rows - 2].into_iter().filter(move |&d| d <= i).map(move |d| i - d)
+            };
+            let pairs = (0..rows).flat_map(|i| below(i).map(move |j| (i, j, ((i * 7 + j) % 5) as f64 - 2.0)));
+            let mirrored = pairs.clone().map(|(i, j, value)| (j, i, value));
+            let diagonal = (0..rows).map(|i| (i, i, (i % 9) as f64));
+            let entries: Vec<_> = pairs.chain(mirrored).chain(diagonal).collect();
+            let a = Csr::<f64>::from_triplets(rows, rows, &entries).unwrap();
+            let x = a.domain().vector(&(0..rows).map(|i| (i % 11) as f64 - 5.0).collect::<Vec<_>>()).unwrap();
+            let mut expected = a.range().zeros().unwrap();
+            a.apply(&x, &mut expected).unwrap();
+            let (sym, blocks) =
+                (SymCsr::new(&a).unwrap(), SymBsr::with(&a, SymBsrOptions { size: Some(3) }).unwrap());
+            assert_eq!(sym.halves.parts().len() - 1, chunks);
+            assert_eq!(sym.stored_share() > 0.6, chunks > 3, "{}", sym.stored_share());
+            for a in [&sym as &dyn LinearOperator<Vector = HostVector<f64>>, &blocks] {
+                let mut y = a.range().vector(&vec![f64::NAN; rows]).unwrap();
+                a.apply(&x, &mut y).unwrap();
+                assert_eq!(y.as_slice(), expected.as_slice(), "{chunks} parts");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The format is for symmetric matrices with several unknowns per node. A product reads half the bytes of BSR
 //! if blocks are close to the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and
-//! pairs of blocks whose row and column belong to different parts are stored in both triangles.
+//! pairs of blocks whose row and column are not in the same part or in adjacent ones are stored in both triangles.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -19,7 +19,7 @@ use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::SLACK;
-use krysp_kernels::cpu::formats::symmetric::Halves;
+use krysp_kernels::cpu::formats::symmetric::{Halves, reach};
 use krysp_kernels::cpu::formats::symmetric_blocks;
 use krysp_kernels::cpu::run::threads::{fill_by_rows, map_rows};
 #[cfg(feature = "cuda")]
@@ -64,17 +64,13 @@ impl<T: Real> SymBsr<T> {
         check_symmetric(csr)?;
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
         let rows = offsets.ranges();
-        // parts begin at block boundaries
         let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
-        let stored_of = |row: usize| {
-            let next = parts.partition_point(|&bound| bound <= row);
-            stored(&offsets, &columns, row, parts[next - 1]..parts[next])
-        };
+        let stored_of = |row: usize| stored(&offsets, &columns, row, reach(&parts, row));
         let lengths = map_rows(rows, 8, &|row| {
             let stored = stored_of(row);
             (stored.mirrored.len() as u32, stored.mirrored.len() + stored.rest.count())
         });
-        let (inner, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
+        let (mirrored, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
         let kept = Offsets::from_lengths(lengths);
         let mut kept_columns = Buffer::zeros(kept.end());
         fill_by_rows(rows, &mut kept_columns, &|row| kept.at(row), &|rows, part, _| {
@@ -83,7 +79,7 @@ impl<T: Real> SymBsr<T> {
         });
         let kept_columns = Columns::new(kept_columns, csr.cols() / size).map_err(unsuitable)?;
         let values = Buffer::zeros(kept.end() * size * size + SLACK);
-        let halves = Halves::new(size, parts, kept, inner, kept_columns).map_err(unsuitable)?;
+        let halves = Halves::new(size, parts, kept, mirrored, kept_columns).map_err(unsuitable)?;
         let mut sym = SymBsr { source: csr.source().clone(), size, halves, values };
         sym.fill(csr.entries());
         Ok(sym)
@@ -113,17 +109,6 @@ impl<T: Real> Multiply<T> for SymBsr<T> {
         symmetric_blocks::product(self.size, &self.halves, values, x, y);
         Ok(())
     }
-
-    fn multiply_dot<V: Storage<T>>(
-        &self,
-        values: &[V],
-        x: &HostVector<T>,
-        y: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<T> {
-        self.source.check(x, y)?;
-        let (x, y) = (x.as_slice(), y.as_mut_slice());
-        Ok(symmetric_blocks::product_dot(self.size, &self.halves, values, x, y))
-    }
 }
 
 impl<T: Real> LinearOperator for SymBsr<T> {
@@ -135,10 +120,6 @@ impl<T: Real> LinearOperator for SymBsr<T> {
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         self.multiply(&self.values, x, y)
-    }
-
-    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        self.multiply_dot(&self.values, x, y)
     }
 
     super::precise_residual!();
@@ -178,14 +159,14 @@ impl<T: Real> Format<T> for SymBsr<T> {
         let blocks = self.halves.offsets().range(row / size);
         let columns = &self.halves.columns()[blocks.clone()];
         // both lists ascend; mirrored blocks come before all others
-        let (mirrored, rest) = columns.split_at(self.halves.inner()[row / size] as usize);
+        let (mirrored, rest) = columns.split_at(self.halves.mirrored()[row / size] as usize);
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
             let block = column / size as u32;
             let at = mirrored.binary_search(&block).or_else(|_| {
                 let at = rest.binary_search(&block)?;
                 Ok::<usize, usize>(mirrored.len() + at)
             });
-            // entries above the diagonal within their part are mirror images and not stored
+            // mirror images of stored entries are not stored
             if let Ok(at) = at {
                 visit(entry, ((blocks.start + at) * size + column as usize % size) * size + row % size);
             }

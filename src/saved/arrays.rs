@@ -32,12 +32,12 @@ saved!(impl[] Halves as |this| {
     size: usize = &this.size(),
     parts: Vec<usize> = this.parts(),
     offsets: Offsets = this.offsets(),
-    inner: Vec<u32> = this.inner(),
+    mirrored: Vec<u32> = this.mirrored(),
     columns: Columns = this.columns(),
 } => {
     // the offsets count block rows, but the number of scalar rows must not overflow either
     if size == 0 || offsets.ranges().checked_mul(size).is_none() {
         return Err(InconsistentData);
     }
-    Halves::new(size, parts, offsets, inner, columns).map_err(|_| InconsistentData)
+    Halves::new(size, parts, offsets, mirrored, columns).map_err(|_| InconsistentData)
 });

@@ -1,19 +1,21 @@
 //! Symmetric storage in CSR: an entry `a_ij = a_ji` is read once, to update both `y_i ← y_i + a_ij x_j` and
 //! `y_j ← y_j + a_ij x_i`.
 //!
-//! Rows are divided into parts, whose number depends on the matrix only. An entry whose row and column belong
-//! to one part is stored below the diagonal only, and its mirror image is applied in the same pass; other
-//! entries are stored in both triangles. Each part is processed by one thread, so that neither atomics nor
-//! private copies of `y` are needed, and results are bitwise the same for every number of threads.
+//! Rows are divided into parts, whose number depends on the matrix only. An entry below the diagonal whose
+//! column belongs to the part of its row or to the part before is mirrored: it is stored once, and its mirror
+//! image is applied in the same pass. Other entries are stored in both triangles. A product first computes the
+//! parts with even numbers, then those with odd numbers. Parts of the same phase do not write to the same rows, so that
+//! neither atomics nor private copies of `y` are needed, and results are bitwise the same for every number of
+//! threads.
 //!
-//! Memory traffic of a product: 12 B (f64) per two entries within a part, half of what CSR reads, 12 B per
-//! entry that crosses parts, 8 B per row (an offset and the number of mirrored entries), and the vectors.
+//! Memory traffic of a product: 12 B (f64) per mirrored pair of entries, half of what CSR reads, 12 B per
+//! other entry, 8 B per row (an offset and the number of mirrored entries), and the vectors; `y` is written
+//! once more than in CSR, in pieces that stay in a cache.
 
 use crate::buffer::Buffer;
-use crate::cpu::run::threads::{block_rows, find_row, over_parts, sum_over_parts};
+use crate::cpu::run::threads::{ByRow, find_row, over_parts};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Simd, Task, Value, run};
-use crate::cpu::vector::block_dot;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
@@ -23,54 +25,48 @@ pub struct Halves {
     size: usize,
     parts: Vec<usize>,
     offsets: Offsets,
-    inner: Buffer<u32>,
+    mirrored: Buffer<u32>,
     columns: Columns,
 }
 
 impl Halves {
     /// Checks and wraps the pattern. `size` is the number of rows of a dense block of the matrix (1: scalar
     /// entries); the other arguments count block rows and blocks. `parts` holds the first block row of each
-    /// part, then the number of block rows. The first row of every part, `size` times its first block row,
-    /// must be a multiple of the rows per reduction block ([`block_rows`]). `inner` holds for each block row
-    /// the number of leading blocks that are below the diagonal and in the row's part: these are mirrored,
+    /// part, then the number of block rows. `mirrored` holds for each block row the number of leading blocks
+    /// that are below the diagonal and in columns of the row's part or the part before: these are mirrored,
     /// the others are not.
     pub fn new(
         size: usize,
         parts: Vec<usize>,
         offsets: Offsets,
-        inner: Vec<u32>,
+        mirrored: Vec<u32>,
         columns: Columns,
     ) -> Result<Halves, Invalid> {
         let rows = offsets.ranges();
-        let block = block_rows(rows * size);
         let covered = parts.first() == Some(&0) && parts.last() == Some(&rows);
-        let aligned = parts.iter().all(|&bound| bound == rows || (bound * size).is_multiple_of(block));
-        if !covered || !aligned || !parts.is_sorted() || inner.len() != rows || columns.len() < offsets.end()
-        {
+        if !covered || !parts.is_sorted() || mirrored.len() != rows || columns.len() < offsets.end() {
             return Err(Invalid::Order { position: 0 });
         }
-        let check = |row: usize, part_start: usize| {
+        let check = |row: usize| {
             let range = offsets.range(row);
-            if inner[row] as usize > range.len() {
+            if mirrored[row] as usize > range.len() {
                 return Err(Invalid::Order { position: row });
             }
-            let inner = &columns[range.start..range.start + inner[row] as usize];
-            let inside = part_start..row;
-            match inner.iter().position(|&column| !inside.contains(&(column as usize))) {
+            let below = &columns[range.start..range.start + mirrored[row] as usize];
+            let inside = reach(&parts, row).start..row;
+            match below.iter().position(|&column| !inside.contains(&(column as usize))) {
                 None => Ok(()),
                 Some(at) => {
-                    let (position, index) = (range.start + at, u64::from(inner[at]));
+                    let (position, index) = (range.start + at, u64::from(below[at]));
                     Err(Invalid::Bound { position, index, bound: row as u64 })
                 }
             }
         };
         let entries_of_row = columns.len() / rows.max(1);
-        let part_start = |row: usize| parts[parts.partition_point(|&bound| bound <= row) - 1];
-        let fails = |row: usize| check(row, part_start(row)).is_err();
-        if let Some(row) = find_row(rows, entries_of_row, &fails) {
-            check(row, part_start(row))?;
+        if let Some(row) = find_row(rows, entries_of_row, &|row| check(row).is_err()) {
+            check(row)?;
         }
-        Ok(Halves { size, parts, offsets, inner: inner.into(), columns })
+        Ok(Halves { size, parts, offsets, mirrored: mirrored.into(), columns })
     }
 
     /// Rows per dense block; 1 for scalar entries.
@@ -84,8 +80,8 @@ impl Halves {
     }
 
     /// Number of mirrored blocks of each block row.
-    pub fn inner(&self) -> &[u32] {
-        &self.inner
+    pub fn mirrored(&self) -> &[u32] {
+        &self.mirrored
     }
 
     /// Block column of each stored block.
@@ -102,7 +98,7 @@ impl Halves {
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.parts)
             + self.offsets.bytes()
-            + size_of_val(&*self.inner)
+            + size_of_val(&*self.mirrored)
             + size_of_val(&*self.columns)
     }
 
@@ -121,6 +117,40 @@ impl Halves {
         assert!(self.columns.bound() * size <= x.len() && x.len() == y.len(), "`x` and `y` fit the matrix");
         assert_eq!(self.offsets.ranges() * size, y.len(), "`y` has an entry for each row");
     }
+
+    /// Calls `part(block rows of a part, first row of y, y)` for every part, first for those with even numbers,
+    /// then for those with odd numbers, so that `part` may add to the rows of its part and of the part before:
+    /// `y` has these. It is zero before the first of these calls.
+    pub(crate) fn in_two_phases<T: Value>(
+        &self,
+        y: &mut [T],
+        part: &(impl Fn(Range<usize>, usize, &mut [T]) + Sync),
+    ) {
+        let count = self.parts.len() - 1;
+        // Pair `k` has part `2 k + odd` and the part before it, whose rows follow each other.
+        let phase = |odd: usize, y: &mut [T]| {
+            let first_row =
+                |pair: usize| self.parts[(2 * pair + odd).saturating_sub(1).min(count)] * self.size;
+            let y = ByRow::new(y, &first_row);
+            over_parts((count + 2 - odd) / 2, &|pair| pair, y, &|pair, y: ByRow<'_, T>| {
+                let (own, (y, first)) = (2 * pair.start + odd, y.all());
+                if odd == 0 {
+                    y.fill(T::zero());
+                }
+                if own < count {
+                    part(self.parts[own]..self.parts[own + 1], first, y);
+                }
+            });
+        };
+        phase(0, &mut *y);
+        phase(1, y);
+    }
+}
+
+/// Rows whose entries in a row may be mirrored: those of the part of `row`, and of the parts before and after.
+pub fn reach(parts: &[usize], row: usize) -> Range<usize> {
+    let next = parts.partition_point(|&bound| bound <= row);
+    parts[next.saturating_sub(2)]..parts[(next + 1).min(parts.len() - 1)]
 }
 
 struct Part<'a, T, V> {
@@ -128,7 +158,9 @@ struct Part<'a, T, V> {
     values: &'a [V],
     rows: Range<usize>,
     x: &'a [T],
+    /// Begins with row `first`.
     y: &'a mut [T],
+    first: usize,
 }
 
 impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
@@ -136,17 +168,16 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Part { halves, values, rows, x, y } = self;
-        let first = rows.start;
+        let Part { halves, values, rows, x, y, first } = self;
         let (values, columns) = (values.as_ptr(), halves.columns.as_ptr());
         let (x, y) = (x.as_ptr(), y.as_mut_ptr());
-        let mut start = halves.offsets.at(first);
+        let mut start = halves.offsets.at(rows.start);
         for row in rows {
             let end = halves.offsets.at(row + 1);
-            // SAFETY: `Halves::new` checked offsets and columns, and that inner columns are in this part and
-            // before this row; `check` compared the lengths
+            // SAFETY: `Halves::new` checked offsets and columns, and that mirrored columns are before this row, in
+            // this part or the one before, whose rows `y` has; `check` compared the lengths
             unsafe {
-                let middle = start + *halves.inner.get_unchecked(row) as usize;
+                let middle = start + *halves.mirrored.get_unchecked(row) as usize;
                 let own = *x.add(row);
                 let (mut even, mut odd) = (T::zero(), T::zero());
                 let mut k = start;
@@ -171,8 +202,7 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
                     odd = S::mul_add((*values.add(k)).widen(), *x.add(*columns.add(k) as usize), odd);
                     k += 1;
                 }
-                // overwrites `y`: only later rows of the part have mirrored entries in this row
-                *y.add(row - first) = even + odd;
+                *y.add(row - first) += even + odd;
             }
             start = end;
         }
@@ -182,20 +212,5 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
 /// `y ← A x`
 pub fn product<T: Value, V: Storage<T>>(halves: &Halves, values: &[V], x: &[T], y: &mut [T]) {
     halves.check(1, values.len(), x, y);
-    let bound = |part: usize| halves.parts[part];
-    over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T]| {
-        run(Part { halves, values, rows, x, y })
-    });
-}
-
-/// `y ← A x; ⟨x, y⟩`
-pub fn product_dot<T: Value, V: Storage<T>>(halves: &Halves, values: &[V], x: &[T], y: &mut [T]) -> T {
-    halves.check(1, values.len(), x, y);
-    let bound = |part: usize| halves.parts[part];
-    let [xy] = sum_over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T], sums| {
-        run(Part { halves, values, rows: rows.clone(), x, y });
-        let first = rows.start;
-        sums.fill(rows, |block| [block_dot(&x[block.clone()], &y[block.start - first..block.end - first])]);
-    });
-    xy
+    halves.in_two_phases(y, &|rows, first, y| run(Part { halves, values, rows, x, y, first }));
 }

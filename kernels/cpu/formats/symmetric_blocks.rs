@@ -6,11 +6,9 @@
 
 use crate::cpu::formats::bsr::SLACK;
 use crate::cpu::formats::symmetric::Halves;
-use crate::cpu::run::threads::{over_parts, sum_over_parts};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::PREFETCH_BYTES;
-use crate::cpu::vector::block_dot;
 use std::ops::Range;
 
 struct Part<'a, T, V, const B: usize, const P: usize> {
@@ -19,7 +17,9 @@ struct Part<'a, T, V, const B: usize, const P: usize> {
     /// Block rows.
     rows: Range<usize>,
     x: &'a [T],
+    /// Begins with row `first`.
     y: &'a mut [T],
+    first: usize,
 }
 
 impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, T, V, B, P> {
@@ -29,8 +29,7 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
     /// block make the last load valid.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Part { halves, values, rows, x, y } = self;
-        let first = rows.start * B;
+        let Part { halves, values, rows, x, y, first } = self;
         let (values, columns) = (values.as_ptr(), halves.columns().as_ptr());
         let (x, y) = (x.as_ptr(), y.as_mut_ptr());
         let mut start = halves.offsets().at(rows.start);
@@ -38,10 +37,11 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
             let end = halves.offsets().at(row + 1);
             // separate sums for each column of a block keep the additions independent
             let mut sums = [[T::zero(); P]; B];
-            // SAFETY: `Halves::new` checked offsets and columns, and that inner columns are in this part and
-            // before this row; `check` compared the lengths, including `SLACK` values after the last block
+            // SAFETY: `Halves::new` checked offsets and columns, and that mirrored columns are before this row, in
+            // this part or the one before, whose rows `y` has; `check` compared the lengths, including `SLACK` values
+            // after the last block
             unsafe {
-                let middle = start + *halves.inner().get_unchecked(row) as usize;
+                let middle = start + *halves.mirrored().get_unchecked(row) as usize;
                 let own: [T; B] = x.add(row * B).cast::<[T; B]>().read_unaligned();
                 for k in start..middle {
                     let block = values.add(k * B * B);
@@ -72,10 +72,9 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
                         }
                     }
                 }
-                // overwrites `y`: only later rows of the part have mirrored blocks in these rows
                 for i in 0..B {
                     let sum = sums.iter().fold(T::zero(), |all, column| all + column[i]);
-                    *y.add(row * B + i - first) = sum;
+                    *y.add(row * B + i - first) += sum;
                 }
             }
             start = end;
@@ -83,52 +82,14 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
     }
 }
 
-/// Computes the rows of a part. `size` was checked to be 2, 3, 4 or 6.
-fn part<T: Value, V: Storage<T>>(
-    size: usize,
-    halves: &Halves,
-    values: &[V],
-    rows: Range<usize>,
-    x: &[T],
-    y: &mut [T],
-) {
-    let rows = rows.start / size..rows.end / size;
-    match size {
-        2 => run(Part::<T, V, 2, 2> { halves, values, rows, x, y }),
-        3 => run(Part::<T, V, 3, 4> { halves, values, rows, x, y }),
-        4 => run(Part::<T, V, 4, 4> { halves, values, rows, x, y }),
-        _ => run(Part::<T, V, 6, 8> { halves, values, rows, x, y }),
-    }
-}
-
-fn check<T, V>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &[T]) {
-    assert!([2, 3, 4, 6].contains(&size), "blocks have 2, 3, 4 or 6 rows");
-    halves.check(size, values.len().saturating_sub(SLACK), x, y);
-}
-
 /// `y ← A x`. Blocks have 2, 3, 4 or 6 rows and are stored column by column; [`SLACK`] zeros follow the last.
 pub fn product<T: Value, V: Storage<T>>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &mut [T]) {
-    check(size, halves, values, x, y);
-    let bound = |part: usize| halves.parts()[part] * size;
-    over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T]| {
-        part(size, halves, values, rows, x, y)
+    assert!([2, 3, 4, 6].contains(&size), "blocks have 2, 3, 4 or 6 rows");
+    halves.check(size, values.len().saturating_sub(SLACK), x, y);
+    halves.in_two_phases(y, &|rows, first, y| match size {
+        2 => run(Part::<T, V, 2, 2> { halves, values, rows, x, y, first }),
+        3 => run(Part::<T, V, 3, 4> { halves, values, rows, x, y, first }),
+        4 => run(Part::<T, V, 4, 4> { halves, values, rows, x, y, first }),
+        _ => run(Part::<T, V, 6, 8> { halves, values, rows, x, y, first }),
     });
-}
-
-/// `y ← A x; ⟨x, y⟩`
-pub fn product_dot<T: Value, V: Storage<T>>(
-    size: usize,
-    halves: &Halves,
-    values: &[V],
-    x: &[T],
-    y: &mut [T],
-) -> T {
-    check(size, halves, values, x, y);
-    let bound = |part: usize| halves.parts()[part] * size;
-    let [xy] = sum_over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T], sums| {
-        part(size, halves, values, rows.clone(), x, y);
-        let first = rows.start;
-        sums.fill(rows, |block| [block_dot(&x[block.clone()], &y[block.start - first..block.end - first])]);
-    });
-    xy
 }

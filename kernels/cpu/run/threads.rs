@@ -8,6 +8,7 @@ use crate::buffer::in_huge_pages;
 use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Rows per chunk: a multiple of every SIMD width, slice height and small block size.
 pub const CHUNK: usize = 768;
@@ -139,6 +140,10 @@ pub fn join(first: &mut (dyn FnMut() + Send), second: &mut (dyn FnMut() + Send))
 
 /// Runs `work` on every part, on all threads. There are `count` parts; part `i` has rows `bound(i)` to
 /// `bound(i + 1)`.
+///
+/// Each thread begins with the parts at its own place in the rows, and takes parts of other threads only after
+/// these. So successive loops over vectors and matrices of the same rows find them in the caches of the
+/// same cores, and a thread that is late does not delay the others.
 pub fn over_parts<D: Split>(
     count: usize,
     bound: &(impl Fn(usize) -> usize + Sync),
@@ -147,34 +152,80 @@ pub fn over_parts<D: Split>(
 ) {
     // `bound` and `work` are trait objects, so that this function is compiled once per type of data instead
     // of once per caller
-    fn divide<D: Split>(
-        parts: Range<usize>,
-        bound: &(dyn Fn(usize) -> usize + Sync),
-        data: D,
-        work: &(dyn Fn(Range<usize>, D) + Sync),
+    fn distribute<D: Split>(
+        count: usize,
+        bound: &dyn Fn(usize) -> usize,
+        mut data: D,
+        work: &(dyn Fn(usize, D) + Sync),
     ) {
-        let rows = bound(parts.start)..bound(parts.end);
-        if parts.len() == 1 {
-            return work(rows, data);
+        let mut parts = Vec::with_capacity(count);
+        for part in 0..count - 1 {
+            let (first, rest) = data.split(bound(part + 1) - bound(part));
+            parts.push(Mutex::new(Some(first)));
+            data = rest;
         }
-        let middle = parts.start + parts.len() / 2;
-        let (first, second) = data.split(bound(middle) - rows.start);
-        let (mut first, mut second) = (Some(first), Some(second));
-        join(
-            &mut || {
-                if let Some(data) = first.take() {
-                    divide(parts.start..middle, bound, data, work);
-                }
-            },
-            &mut || {
-                if let Some(data) = second.take() {
-                    divide(middle..parts.end, bound, data, work);
-                }
-            },
-        );
+        parts.push(Mutex::new(Some(data)));
+        in_place(count, &|part| {
+            let data = parts[part].lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(data) = data {
+                work(part, data);
+            }
+        });
     }
-    if count > 0 {
-        divide(0..count, bound, data, work);
+    match count {
+        0 => {}
+        1 => work(bound(0)..bound(1), data),
+        _ => distribute(count, bound, data, &|part, data| work(bound(part)..bound(part + 1), data)),
+    }
+}
+
+/// Calls `work` once for each part, on all threads, each of which prefers the parts at its place.
+fn in_place(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    fn run(count: usize, queues: &Queues, work: &(dyn Fn(usize) + Sync)) {
+        if count == 1 {
+            if let Some(part) = queues.take() {
+                work(part);
+            }
+            return;
+        }
+        // the tasks are alike: which part a task computes is decided when a thread runs it
+        let half = count / 2;
+        join(&mut || run(count - half, queues, work), &mut || run(half, queues, work));
+    }
+    match rayon::current_num_threads() {
+        1 => (0..count).for_each(work),
+        threads => run(count, &Queues::new(count, threads), work),
+    }
+}
+
+/// Parts that have not been begun: a queue for each thread.
+struct Queues(Vec<Queue>);
+
+/// The parts at the place of one thread. Aligned to two cache lines, which processors fetch together.
+#[repr(align(128))]
+struct Queue {
+    next: AtomicUsize,
+    end: usize,
+}
+
+impl Queues {
+    fn new(count: usize, threads: usize) -> Queues {
+        let first = |thread: usize| count * thread / threads;
+        let queue = |thread: usize| Queue { next: AtomicUsize::new(first(thread)), end: first(thread + 1) };
+        Queues((0..threads).map(queue).collect())
+    }
+
+    /// A part for this thread: from its own queue, or else from the next one that has parts.
+    fn take(&self) -> Option<usize> {
+        let threads = self.0.len();
+        let own = rayon::current_thread_index().unwrap_or(0);
+        (0..threads).find_map(|offset| {
+            let queue = &self.0[(own + offset) % threads];
+            // reads before it writes, so that empty queues stay shared between caches
+            let left = queue.next.load(Ordering::Relaxed) < queue.end;
+            let part = if left { queue.next.fetch_add(1, Ordering::Relaxed) } else { queue.end };
+            (part < queue.end).then_some(part)
+        })
     }
 }
 
