@@ -8,7 +8,6 @@ use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::tiles::{self, TILE};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, Simd, Value};
-use crate::cpu::tuning::PREFETCH_BYTES;
 use std::ops::Range;
 
 /// Rows per slice: divides a chunk, and is a multiple of the lanes of every SIMD level.
@@ -19,13 +18,6 @@ pub const HEIGHT: usize = 32;
 /// vector divided by the time of a product with one vector: with packing 0.84 for 7 diagonals and 0.31 for
 /// 99, without packing 0.48 for 7 (16 threads of a Xeon, f64). The constant, between 7 and 99, is a guess.
 const DIAGONALS: usize = 32;
-
-/// Prefetch distance of `x` in products with several vectors, in bytes. Measured with 7 diagonals and eight
-/// vectors on two busy threads of a Zen 3, time per vector divided by the time of a product with one vector,
-/// medians of 15 on grids of 128³ and 160³ nodes: 0.53 and 0.56 without prefetching, 0.53 and 0.49 with it,
-/// 0.44 and 0.51 with non-temporal stores between the reads, 0.44 and 0.45 with both. Distances of 512 and 4096
-/// bytes differed by less than the noise.
-const AHEAD: usize = 2048;
 
 /// Arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +89,10 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
 }
 
 impl<V> Dia<'_, V> {
-    /// Computes rows slice by slice; prefetches `x` if `PREFETCH` is true.
+    /// Computes rows slice by slice; prefetches `x` if `PREFETCH` is true. Measured with 7 diagonals and eight vectors
+    /// on two busy threads of a Zen 3, time per vector divided by the time of a product with one vector, medians of
+    /// 15 on grids of 128³ and 160³ nodes: 0.53 and 0.56 without prefetching `x`, 0.53 and 0.49 with it, 0.44 and
+    /// 0.51 with non-temporal stores between the reads, 0.44 and 0.45 with both.
     ///
     /// # Safety
     /// The requirements are those of [`RowProduct::product_in_turn`].
@@ -158,7 +153,7 @@ impl<V> Dia<'_, V> {
                 // adjacent diagonals read the same cache lines of `x`: the last of them prefetches
                 let is_last = || self.diagonals.get(d + 1).is_none_or(|next| next - offset >= HEIGHT as i64);
                 if PREFETCH && is_last() {
-                    S::prefetch_ahead(x.wrapping_byte_add(AHEAD - PREFETCH_BYTES), HEIGHT);
+                    S::prefetch_ahead(x, HEIGHT);
                 }
                 for (m, sum) in sums[..registers].iter_mut().enumerate() {
                     let at = m * lanes;

@@ -317,7 +317,7 @@ unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
                 let (mut column, to) = (numbers.as_ptr().add(rows.start + first), y.as_mut_ptr().add(first));
                 let mut sum = T::In::<S>::splat(T::zero());
                 for &x in x {
-                    S::prefetch(column.wrapping_byte_add(2 * PREFETCH_BYTES));
+                    S::prefetch(column.wrapping_byte_add(PREFETCH_BYTES));
                     let values = if whole { V::load::<S>(column) } else { V::load_first::<S>(column, count) };
                     sum = values.mul_add(T::In::<S>::splat(x), sum);
                     column = column.wrapping_add(columns);
