@@ -1,8 +1,9 @@
 //! Refinement of a vertex separator, by the method of Fiduccia and Mattheyses (1982).
 
 use super::Net;
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::mem::replace;
 
 /// The part of vertices in the separator.
@@ -16,6 +17,9 @@ const PASSES: usize = 6;
 
 /// Both parts, as bits of [`Refinement::open`].
 const BOTH: u8 = 3;
+
+/// Bit of [`Refinement::open`] of a vertex that is listed in [`Refinement::raised`].
+const RAISED: u8 = 4;
 
 /// A pass ends after this multiple of the number of vertices of the separator, or the nearest of [`LOOKAHEADS`], of moves without an
 /// improvement; as in METIS.
@@ -38,11 +42,14 @@ pub(super) struct Refinement<'a> {
     weights: [i64; 3],
     heaviest: i64,
     /// For each vertex of the separator, the weight of its neighbours in each part.
-    beside: Vec<[i64; 2]>,
-    /// Parts into which each vertex may still move in this pass, one bit each.
+    beside: Vec<[i32; 2]>,
+    /// Parts into which each vertex may still move in this pass, one bit each, and [`RAISED`].
     open: Vec<u8>,
-    /// For each part, the gains of the moves into it, largest first. Outdated entries are skipped.
-    queues: [BinaryHeap<(i64, Reverse<u32>)>; 2],
+    /// For each part, the moves into it with upper bounds on their gains ([`key`]), largest first. A gain that becomes
+    /// smaller is corrected once its entry is the first one; a larger gain gets another entry.
+    queues: [BinaryHeap<u64>; 2],
+    /// Vertices of the separator whose gains the current move increases.
+    raised: Vec<u32>,
     /// Vertices that have changed their part in this pass, with the part before.
     changes: Vec<(u32, u8)>,
 }
@@ -63,6 +70,7 @@ impl<'a> Refinement<'a> {
             beside: vec![[0; 2]; net.len()],
             open: vec![BOTH; net.len()],
             queues: [BinaryHeap::new(), BinaryHeap::new()],
+            raised: vec![],
             changes: vec![],
         }
     }
@@ -91,7 +99,10 @@ impl<'a> Refinement<'a> {
         self.queues.iter_mut().for_each(BinaryHeap::clear);
         self.changes.clear();
         let separator: Vec<usize> = (0..self.parts.len()).filter(|&v| self.parts[v] == SEPARATOR).collect();
-        separator.iter().for_each(|&v| self.enter(v));
+        for v in separator.iter().copied() {
+            self.enter(v);
+            [0, 1].into_iter().for_each(|to| self.queue(v, to));
+        }
         let [least, most] = LOOKAHEADS;
         let lookahead = (LOOKAHEAD * separator.len()).clamp(least, most);
         let (start, mut best, mut kept, mut since) = (self.cost(), self.cost(), 0, 0);
@@ -99,8 +110,9 @@ impl<'a> Refinement<'a> {
             let Some((v, to)) = self.next() else { break };
             self.shift(v, to);
             since += 1;
-            if self.cost() < best {
-                (best, kept, since) = (self.cost(), self.changes.len(), 0);
+            let cost = self.cost();
+            if cost < best {
+                (best, kept, since) = (cost, self.changes.len(), 0);
             }
         }
         while self.changes.len() > kept {
@@ -112,20 +124,19 @@ impl<'a> Refinement<'a> {
     }
 
     /// Gain of moving a vertex of the separator into a part: by how much the separator becomes lighter.
-    fn gain(&self, v: usize, to: usize) -> i64 {
-        i64::from(self.net.weights[v]) - self.beside[v][1 - to]
+    fn gain(&self, v: usize, to: usize) -> i32 {
+        self.net.weights[v] as i32 - self.beside[v][1 - to]
     }
 
-    /// Computes the gains of a vertex of the separator, and queues it.
+    /// Adds up the weights of the neighbours of a vertex that has entered the separator.
     fn enter(&mut self, v: usize) {
         let mut beside = [0; 2];
         for &(other, _) in self.net.edges(v) {
             if let Some(sum) = beside.get_mut(usize::from(self.parts[other as usize])) {
-                *sum += i64::from(self.net.weights[other as usize]);
+                *sum += self.net.weights[other as usize] as i32;
             }
         }
         self.beside[v] = beside;
-        [0, 1].into_iter().for_each(|to| self.queue(v, to));
     }
 
     /// The best move: a vertex of the separator, and the part that it moves into.
@@ -144,17 +155,25 @@ impl<'a> Refinement<'a> {
             [None, Some(_)] => 1 - lighter,
             _ => lighter,
         };
-        self.queues[to].pop().map(|(_, Reverse(v))| (v as usize, to))
+        self.queues[to].pop().map(|key| (vertex(key), to))
     }
 
     /// The largest gain of a move into a part, and the vertex.
-    fn top(&mut self, to: usize) -> Option<(i64, usize)> {
-        while let Some(&(gain, Reverse(v))) = self.queues[to].peek() {
-            let v = v as usize;
-            if self.parts[v] == SEPARATOR && self.may_move(v, to) && self.gain(v, to) == gain {
-                return Some((gain, v));
+    fn top(&mut self, to: usize) -> Option<(i32, usize)> {
+        let Refinement { net, parts, beside, open, queues, .. } = self;
+        while let Some(mut first) = queues[to].peek_mut() {
+            let v = vertex(*first);
+            if parts[v] != SEPARATOR || open[v] >> to & 1 == 0 {
+                PeekMut::pop(first);
+                continue;
             }
-            self.queues[to].pop();
+            let gain = net.weights[v] as i32 - beside[v][1 - to];
+            match (*first).cmp(&key(gain, v)) {
+                Ordering::Equal => return Some((gain, v)),
+                Ordering::Greater => *first = key(gain, v),
+                // there was another entry for the larger gain
+                Ordering::Less => drop(PeekMut::pop(first)),
+            }
         }
         None
     }
@@ -163,27 +182,39 @@ impl<'a> Refinement<'a> {
     fn shift(&mut self, v: usize, to: usize) {
         self.open[v] = 0;
         self.change(v, to as u8);
-        let weight = i64::from(self.net.weights[v]);
+        let weight = self.net.weights[v] as i32;
         let net = self.net;
         for &(other, _) in net.edges(v) {
             let other = other as usize;
             let part = self.parts[other];
             if part == SEPARATOR {
                 self.beside[other][to] += weight;
-                self.queue(other, 1 - to);
             } else if usize::from(part) == 1 - to {
                 self.change(other, SEPARATOR);
                 self.open[other] &= 1 << to;
                 self.enter(other);
-                let weight = i64::from(net.weights[other]);
+                self.raise(other);
+                let weight = net.weights[other] as i32;
                 for &(next, _) in net.edges(other) {
                     let next = next as usize;
                     if self.parts[next] == SEPARATOR {
                         self.beside[next][1 - to] -= weight;
-                        self.queue(next, to);
+                        self.raise(next);
                     }
                 }
             }
+        }
+        while let Some(raised) = self.raised.pop() {
+            self.open[raised as usize] &= BOTH;
+            self.queue(raised as usize, to);
+        }
+    }
+
+    /// Lists a vertex whose gain increases.
+    fn raise(&mut self, v: usize) {
+        if self.open[v] & RAISED == 0 {
+            self.open[v] |= RAISED;
+            self.raised.push(v as u32);
         }
     }
 
@@ -193,7 +224,7 @@ impl<'a> Refinement<'a> {
 
     fn queue(&mut self, v: usize, to: usize) {
         if self.may_move(v, to) {
-            self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
+            self.queues[to].push(key(self.gain(v, to), v));
         }
     }
 
@@ -210,4 +241,14 @@ impl<'a> Refinement<'a> {
         self.weights[usize::from(part)] += weight;
         before
     }
+}
+
+/// An entry of a queue: a larger gain is a larger number, and of equal gains that of the smaller vertex.
+fn key(gain: i32, v: usize) -> u64 {
+    u64::from(gain as u32 ^ 1 << 31) << 32 | u64::from(!(v as u32))
+}
+
+/// Vertex of an entry of a queue.
+fn vertex(key: u64) -> usize {
+    !(key as u32) as usize
 }

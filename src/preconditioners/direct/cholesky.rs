@@ -19,7 +19,7 @@ use super::super::several::{alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::transpose::{is_mirrored, transposed};
-use super::tree::{Both, Expected, NONE, Tree, Units};
+use super::tree::{Both, NONE, Tree, Units};
 use super::{Budget, DirectOptions, condition};
 use crate::error::{Error, Result};
 use crate::formats::derived::check_same_pattern;
@@ -27,7 +27,6 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, Format};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use crate::ordering::minimum_degree::Ordered;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
@@ -89,8 +88,8 @@ impl Symbolic {
         let budget = Budget::new(NAME, options, csr.rows());
         let transposed = if is_mirrored(csr) { None } else { Some(transposed(csr)?) };
         let both = Both::new([csr, transposed.as_ref().unwrap_or(csr)]);
-        let Ordered { order, .. } = fill::reducing(csr.rows(), csr.nnz(), &both)?;
-        let tree = Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?;
+        let expected = fill::reducing(csr.rows(), csr.nnz(), &both)?.expected(&both)?;
+        let tree = Tree::new(expected, &both, [size_of::<T>(); 2], budget)?;
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }
 

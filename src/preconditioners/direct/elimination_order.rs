@@ -29,7 +29,7 @@ pub fn elimination_order(a: &Csr<f64>, ordering: EliminationOrder) -> Result<Vec
     let both = Both::new([a, &columns]);
     match ordering {
         EliminationOrder::Degree => Ok(minimum_degree::of_symmetric(n, a.nnz(), &both)?.order),
-        EliminationOrder::Dissection => dissection::of_symmetric(n, &both),
-        EliminationOrder::Chosen => Ok(reducing(n, a.nnz(), &both)?.order),
+        EliminationOrder::Dissection => dissection::of_symmetric(n, a.nnz(), &both),
+        EliminationOrder::Chosen => Ok(reducing(n, a.nnz(), &both)?.order()),
     }
 }

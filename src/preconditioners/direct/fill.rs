@@ -4,6 +4,9 @@ use super::tree::Expected;
 use crate::error::Result;
 use crate::ordering::dissection;
 use crate::ordering::minimum_degree::{self, Neighbours, Ordered};
+use krysp_kernels::interrupt::Scope;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Nested dissection is tried if the sum of the squared column lengths of the factor, in the order of minimum degree, is at
 /// least this multiple of the number of pairs of neighbours. On two threads of an AMD EPYC (Zen 3) dissection takes about 0.6 µs for each pair, less if nodes
@@ -11,18 +14,83 @@ use crate::ordering::minimum_degree::{self, Neighbours, Ordered};
 /// (`elast_bracket_p1_59k`), but takes as long as that saves, or longer; from 31,000 to 110,000 (3-D grids, `cage10`) it reduces the sum by 40 to 80 %.
 const WORK: f64 = 2e4;
 
+/// Minimum number of pairs of neighbours for which both orderings are computed at the same time. Guess: minimum degree then takes
+/// about 3 ms, much longer than to start a thread.
+const TOGETHER: usize = 1 << 15;
+
+/// A fill-reducing ordering.
+#[derive(Debug)]
+pub(super) enum Reduced {
+    /// An ordering whose elimination tree is not known.
+    Ordered(Ordered),
+    /// An ordering with its elimination tree.
+    Analysed(Expected),
+}
+
+impl Reduced {
+    pub(super) fn order(self) -> Vec<u32> {
+        match self {
+            Reduced::Ordered(ordered) => ordered.order,
+            Reduced::Analysed(expected) => expected.order,
+        }
+    }
+
+    /// Number of entries of one triangular factor and the sum of the squared lengths of its columns, if known.
+    pub(super) fn work(&self) -> Option<[f64; 2]> {
+        match self {
+            Reduced::Ordered(ordered) => ordered.work,
+            Reduced::Analysed(expected) => Some(expected.work()),
+        }
+    }
+
+    /// The elimination tree for the pattern that was ordered.
+    pub(super) fn expected(self, neighbours: &impl Neighbours) -> Result<Expected> {
+        match self {
+            Reduced::Ordered(ordered) => Expected::new(ordered.order, neighbours),
+            Reduced::Analysed(expected) => Ok(expected),
+        }
+    }
+}
+
 /// Computes an elimination order by minimum degree, and, where the factorization takes long, by nested dissection;
 /// returns the one with the smaller sum. `expected` is the approximate number of pairs of neighbours. Patterns with dense
 /// variables, for which minimum degree does not count the work, are not dissected.
-pub(super) fn reducing(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Ordered> {
-    let by_degree = minimum_degree::of_symmetric(n, expected, neighbours)?;
-    let Some(work) = by_degree.work.map(|[_, squares]| squares) else { return Ok(by_degree) };
-    if work < WORK * expected.max(n) as f64 {
-        return Ok(by_degree);
+///
+/// If there are several threads, dissection begins before minimum degree has counted the work, and is interrupted if it is not
+/// needed. The result is the same.
+pub(super) fn reducing(n: usize, expected: usize, neighbours: &(impl Neighbours + Sync)) -> Result<Reduced> {
+    let by_degree = || minimum_degree::of_symmetric(n, expected, neighbours);
+    let dissected = || Expected::new(dissection::of_symmetric(n, expected, neighbours)?, neighbours);
+    let squares = |ordered: &Ordered| ordered.work.map(|[_, squares]| squares);
+    let is_long = |work: f64| work >= WORK * expected.max(n) as f64;
+    let better = |by_degree: Ordered, dissected: Expected| match squares(&by_degree) {
+        Some(work) if work <= dissected.work()[1] => Reduced::Ordered(by_degree),
+        _ => Reduced::Analysed(dissected),
+    };
+    if expected < TOGETHER || rayon::current_num_threads() == 1 {
+        let by_degree = by_degree()?;
+        return Ok(match squares(&by_degree).is_some_and(is_long) {
+            true => better(by_degree, dissected()?),
+            false => Reduced::Ordered(by_degree),
+        });
     }
-    let dissected = Expected::new(dissection::of_symmetric(n, neighbours)?, neighbours)?;
-    let [entries, less] = dissected.work();
-    Ok(if less < work { Ordered { order: dissected.order, work: Some([entries, less]) } } else { by_degree })
+    let unneeded = Arc::new(AtomicBool::new(false));
+    // threads of the pool do not inherit the scope of this one
+    let (scope, seen) = (Scope::new(|| false), unneeded.clone());
+    let dissection = Scope::new(move || seen.load(Ordering::Relaxed));
+    let first = || {
+        let ordered = by_degree();
+        let is_needed = ordered.as_ref().is_ok_and(|ordered| squares(ordered).is_some_and(is_long));
+        unneeded.store(!is_needed, Ordering::Relaxed);
+        ordered
+    };
+    let (by_degree, dissected) = rayon::join(|| scope.run(first), || dissection.run(dissected));
+    let by_degree = by_degree?;
+    Ok(if unneeded.load(Ordering::Relaxed) {
+        Reduced::Ordered(by_degree)
+    } else {
+        better(by_degree, dissected?)
+    })
 }
 
 #[cfg(test)]
@@ -36,7 +104,8 @@ mod tests {
         let a = gallery::poisson::<f64>(shape).unwrap();
         let both = Both::new([&a, &a]);
         let by_degree = minimum_degree::of_symmetric(a.rows(), a.nnz(), &both).unwrap();
-        [by_degree, reducing(a.rows(), a.nnz(), &both).unwrap()].map(|ordered| ordered.work.unwrap()[1])
+        let chosen = reducing(a.rows(), a.nnz(), &both).unwrap();
+        [by_degree.work, chosen.work()].map(|work| work.unwrap()[1])
     }
 
     #[test]
@@ -46,5 +115,32 @@ mod tests {
         // 6.9 and 4.3 billion
         let [by_degree, chosen] = squares(&[32, 32, 32]);
         assert!(chosen < 0.75 * by_degree, "{chosen} and {by_degree}");
+    }
+    #[test]
+    fn the_choice_does_not_depend_on_the_number_of_threads() {
+        for (shape, dissected) in [(&[90, 90][..], false), (&[32, 32, 32], true)] {
+            let a = gallery::poisson::<f64>(shape).unwrap();
+            assert!(a.nnz() >= TOGETHER);
+            let both = Both::new([&a, &a]);
+            let with = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let chosen = pool.install(|| reducing(a.rows(), a.nnz(), &both).unwrap());
+                assert_eq!(matches!(chosen, Reduced::Analysed(_)), dissected);
+                chosen.order()
+            };
+            let alone = with(1);
+            assert!([2, 3, 7].into_iter().all(|threads| with(threads) == alone));
+        }
+    }
+
+    #[test]
+    fn an_interruption_ends_both_orderings() {
+        let a = gallery::poisson::<f64>(&[32, 32, 32]).unwrap();
+        let both = Both::new([&a, &a]);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let started = std::time::Instant::now();
+        let scope = Scope::new(move || started.elapsed() > std::time::Duration::from_millis(1));
+        let refused = pool.install(|| scope.run(|| reducing(a.rows(), a.nnz(), &both)));
+        assert!(matches!(refused, Err(crate::error::Error::Interrupted { .. })), "{refused:?}");
     }
 }

@@ -142,13 +142,13 @@ impl<T: Real> Ldl<T> {
         let tree = match known {
             Some((rows, tree)) if *rows == matched => tree.clone(),
             _ => {
-                let order = match (&matched, order) {
-                    (Some(rows), _) => paired(matrices, rows)?,
-                    (None, Some(order)) => order.to_vec(),
-                    (None, None) => fill::reducing(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
-                };
                 let both = Both::new(matrices);
-                Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
+                let expected = match (&matched, order) {
+                    (Some(rows), _) => Expected::new(paired(matrices, rows)?, &both)?,
+                    (None, Some(order)) => Expected::new(order.to_vec(), &both)?,
+                    (None, None) => fill::reducing(csr.rows(), csr.nnz(), &both)?.expected(&both)?,
+                };
+                Tree::new(expected, &both, [size_of::<T>(); 2], budget)?
             }
         };
         let most = (growth * (tree.numbers() * size_of::<T>()) as f64) as usize;

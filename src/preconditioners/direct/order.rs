@@ -5,7 +5,7 @@ use super::tree::NONE;
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
-use crate::ordering::minimum_degree::{Neighbours, Ordered, is_symmetric};
+use crate::ordering::minimum_degree::{Neighbours, is_symmetric};
 use krysp_solvers::Element;
 
 /// A pattern counts as symmetric if at least this fraction of its off-diagonal entries have a mirrored entry
@@ -163,7 +163,7 @@ pub(super) fn paired<T: Real>(matrices: [&Csr<T>; 2], rows: &[u32]) -> Result<Ve
         }
     }
     let joined = Groups { matrices, groups: &groups, group_of: &group_of };
-    let Ordered { order, .. } = fill::reducing(groups.len(), matrices[0].nnz(), &joined)?;
+    let order = fill::reducing(groups.len(), matrices[0].nnz(), &joined)?.order();
     let members = order.iter().flat_map(|&group| groups[group as usize]);
     Ok(members.filter(|&member| member != NONE).collect())
 }

@@ -1,7 +1,7 @@
 //! Choice between fronts and columns, and an LU factorization that can be suspended and resumed.
 
 use super::super::super::check_square;
-use super::super::fill;
+use super::super::fill::{self, Reduced};
 use super::super::fronts::{self, Kind};
 use super::super::order::{Matched, Order, Pivoting, Shape, paired};
 use super::super::transpose::transposed;
@@ -111,11 +111,10 @@ impl<T: Real> Prepared<T> {
     /// Computes an ordering for pivots in symmetric positions that keeps matched rows adjacent.
     fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
         let both = Both::new([matrix, &self.columns]);
-        let order = match &self.matched {
-            Some(rows) => paired([matrix, &self.columns], rows)?,
-            None => fill::reducing(matrix.rows(), matrix.nnz(), &both)?.order,
-        };
-        Expected::new(order, &both)
+        match &self.matched {
+            Some(rows) => Expected::new(paired([matrix, &self.columns], rows)?, &both),
+            None => fill::reducing(matrix.rows(), matrix.nnz(), &both)?.expected(&both),
+        }
     }
 
     /// Finds the diagonal blocks for the row matched to each column. `None` if there is a single block, or if
@@ -176,26 +175,27 @@ impl<T: Real> Prepared<T> {
         let of = blocks.as_ref().map(|blocks| &*blocks.of);
         let matched = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
         let (both, same) = (Both::new(matrices), self.matched.is_none() && on_diagonal && blocks.is_none());
-        let Ordered { order, work } = match (same, known) {
-            (true, Some(known)) => Ordered { order: known.to_vec(), work: None },
+        let reduced = match (same, known) {
+            (true, Some(known)) => Reduced::Ordered(Ordered { order: known.to_vec(), work: None }),
             (true, None) => fill::reducing(n, matrix.nnz(), &both)?,
             (false, _) => fill::reducing(n, matrix.nnz(), &matched)?,
         };
-        let analysed = |order| match same {
-            true => Expected::new(order, &both),
-            false => Expected::new(order, &matched),
+        let analysed = |reduced: Reduced| match same {
+            true => reduced.expected(&both),
+            false => reduced.expected(&matched),
         };
-        let (order, [entries, work]) = match work {
-            Some(work) => (order, work),
+        let (reduced, [entries, work]) = match reduced.work() {
+            Some(work) => (reduced, work),
             None => {
-                let expected = analysed(order)?;
+                let expected = analysed(reduced)?;
                 let work = expected.work();
-                (expected.order, work)
+                (Reduced::Analysed(expected), work)
             }
         };
         if !forced && by_fronts(n, entries, work) {
-            return Ok(Choice::Fronts(if same { Some(analysed(order)?) } else { None }));
+            return Ok(Choice::Fronts(if same { Some(analysed(reduced)?) } else { None }));
         }
+        let order = reduced.order();
         let outside = blocks.as_ref().map_or(0, |_| matrix.nnz());
         let most_entries = outside + (2.0 * MOST_FILL * entries) as usize;
         let column_of = sorted(order, &blocks);
