@@ -61,33 +61,3 @@ pub(super) fn in_groups<T: Real, W: Default>(
     pairs.par_chunks_mut(group).for_each(|group| solve(group, &mut W::default()));
     Ok(())
 }
-
-/// Gathers the entries at `places` from several vectors, stored one after the other. The results are stored
-/// likewise.
-pub(super) fn gather<T: Real>(to: &mut Vec<T>, from: &[T], vectors: usize, places: &[u32]) {
-    to.clear();
-    for from in each(from, vectors) {
-        to.extend(places.iter().map(|&at| from[at as usize]));
-    }
-}
-
-/// Calls `put(entry of to, entry of from)` for each of `places`, for several vectors, stored one after the
-/// other.
-pub(super) fn scatter<T: Real>(
-    from: &[T],
-    to: &mut [T],
-    vectors: usize,
-    places: &[u32],
-    put: impl Fn(&mut T, T),
-) {
-    let len = to.len() / vectors.max(1);
-    for (to, from) in to.chunks_exact_mut(len.max(1)).zip(each(from, vectors)) {
-        places.iter().zip(from).for_each(|(&at, &from)| put(&mut to[at as usize], from));
-    }
-}
-
-/// Splits an array into its vectors, stored one after the other.
-fn each<T>(all: &[T], vectors: usize) -> impl Iterator<Item = &[T]> {
-    let len = all.len() / vectors.max(1);
-    (0..vectors).map(move |v| &all[v * len..(v + 1) * len])
-}

@@ -19,7 +19,7 @@ use super::super::several::{alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::transpose::{is_mirrored, transposed};
-use super::tree::{Both, NONE, Tree, Units};
+use super::tree::{Both, NONE, Tree, Units, Workspace};
 use super::{Budget, DirectOptions, condition};
 use crate::error::{Error, Result};
 use crate::formats::derived::check_same_pattern;
@@ -34,7 +34,6 @@ use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Space};
-use solves::Workspace;
 use std::iter::successors;
 use std::mem::take;
 use std::ops::Range;
@@ -363,7 +362,7 @@ impl<T: Real> LinearOperator for Cholesky<T> {
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
         self.valid()?;
-        let numbers = self.domain().len() + self.units().rows.len();
+        let numbers = self.units().entries();
         in_groups(self, r, z, numbers, |pairs, workspace| self.solve(pairs, workspace))
     }
 

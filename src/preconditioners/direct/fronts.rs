@@ -33,7 +33,7 @@ use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: the default of UMFPACK for
 /// LU, that of MA57 and MUMPS for LDLᵀ.
@@ -122,10 +122,16 @@ impl<T: Real> Progress<T> {
             // scaled by the caller
             Kind::Symmetric => (vec![T::one(); columns.rows()], vec![T::one(); columns.rows()]),
         };
-        let mut steps = tree.tasks.clone();
-        steps.extend(tree.top.iter().map(|&front| front..front + 1));
         let rests = (0..tree.fronts.len()).map(|_| Mutex::default()).collect();
-        Progress { kind, row_scale, column_scale, steps, pieces: vec![], rests, most: usize::MAX }
+        Progress {
+            kind,
+            row_scale,
+            column_scale,
+            steps: tree.steps(),
+            pieces: vec![],
+            rests,
+            most: usize::MAX,
+        }
     }
 
     /// Sets the limit: [`run`](Progress::run) returns an error if the factors, or a front, take more than `most`
@@ -203,7 +209,7 @@ impl<T: Real> Progress<T> {
     /// Factors of a completed factorization.
     pub(super) fn factors(self) -> FrontFactors<T> {
         let Progress { row_scale, column_scale, pieces, .. } = self;
-        FrontFactors { row_scale, column_scale, pieces }
+        FrontFactors { row_scale, column_scale, pieces, units: OnceLock::new() }
     }
 }
 
@@ -428,4 +434,5 @@ pub(super) struct FrontFactors<T> {
     row_scale: Vec<T>,
     column_scale: Vec<T>,
     pieces: Vec<Piece<T>>,
+    units: OnceLock<Box<solves::BothUnits>>,
 }

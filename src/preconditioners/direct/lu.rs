@@ -29,7 +29,7 @@ use super::super::{MatrixSource, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
 use super::transpose::transposed;
-use super::tree::Tree;
+use super::tree::{self, Tree};
 use super::{Budget, DirectOptions, condition};
 use crate::error::Result;
 use crate::formats::Csr;
@@ -84,8 +84,11 @@ enum Factors<T> {
 
 #[derive(Debug, Default)]
 struct Workspace<T> {
-    scaled: Vec<T>,
-    steps: [Vec<T>; 2],
+    /// Scaled right-hand sides.
+    scaled: Vec<Vec<T>>,
+    /// A solution by columns, in the order of the steps.
+    y: Vec<T>,
+    fronts: tree::Workspace<T>,
 }
 
 impl<T: Real> Lu<T> {
@@ -153,7 +156,7 @@ impl<T: Real> Lu<T> {
         Ok(())
     }
 
-    fn solve_transposed(&self, b: &[T], x: &mut [T], Workspace { scaled, steps }: &mut Workspace<T>) {
+    fn solve_transposed(&self, b: &[T], x: &mut [T], Workspace { y: scaled, fronts, .. }: &mut Workspace<T>) {
         scaled.clear();
         scaled.extend_from_slice(b);
         if let Some(scaling) = &self.scaling {
@@ -161,7 +164,7 @@ impl<T: Real> Lu<T> {
         }
         match &self.factors {
             Factors::Columns { order, factors } => factors.solve_transposed(&order.column_of, scaled, x),
-            Factors::Fronts { tree, factors } => factors.solve_transposed(tree, scaled, steps, x),
+            Factors::Fronts { tree, factors } => factors.solve_transposed(tree, scaled, x, fronts),
         }
         if let Some(scaling) = &self.scaling {
             x.copy_from_slice(&scaling.transposed_in_place_order(x));
@@ -169,43 +172,30 @@ impl<T: Real> Lu<T> {
     }
 
     /// Solves for several right-hand sides, reading each front once for all of them.
-    fn solve(&self, pairs: &mut [Pair<'_, T>], Workspace { scaled, steps }: &mut Workspace<T>) {
-        let [y, solution] = steps;
+    fn solve(&self, pairs: &mut [Pair<'_, T>], Workspace { scaled, y, fronts }: &mut Workspace<T>) {
+        if let Some(scaling) = &self.scaling {
+            scaled.resize_with(pairs.len().max(scaled.len()), Vec::new);
+            let all = pairs.iter().zip(&mut *scaled);
+            all.for_each(|((r, _), scaled)| scaling.rhs_in_place_order(r.as_slice(), scaled));
+        }
+        let (mut b, mut z): (Vec<&[T]>, Vec<&mut [T]>) =
+            pairs.iter_mut().map(|(r, z)| (r.as_slice(), z.as_mut_slice())).unzip();
+        if self.scaling.is_some() {
+            b.iter_mut().zip(&*scaled).for_each(|(b, scaled)| *b = scaled);
+        }
         match &self.factors {
             Factors::Columns { order, factors } => {
-                for (r, z) in pairs.iter_mut() {
-                    let b = self.scaled_rhs(r.as_slice(), scaled);
+                for (b, z) in b.iter().zip(&mut z) {
                     y.resize(b.len(), T::zero());
                     factors.solve(b, y);
                     let columns = order.column_of.iter().zip(&*y);
-                    columns.for_each(|(&column, &x)| z.as_mut_slice()[column as usize] = x);
+                    columns.for_each(|(&column, &x)| z[column as usize] = x);
                 }
             }
-            Factors::Fronts { tree, factors } => {
-                y.clear();
-                for (r, _) in &*pairs {
-                    factors.load(tree, self.scaled_rhs(r.as_slice(), scaled), y);
-                }
-                factors.forward(y, pairs.len());
-                factors.backward(y, pairs.len(), solution);
-                for ((_, z), x) in pairs.iter_mut().zip(solution.chunks_exact(tree.order.len().max(1))) {
-                    factors.store(tree, x, z.as_mut_slice());
-                }
-            }
+            Factors::Fronts { tree, factors } => factors.solve(tree, false, &b, &mut z, fronts),
         }
         if let Some(scaling) = &self.scaling {
-            pairs.iter_mut().for_each(|(_, z)| scaling.unscale_in_place_order(z.as_mut_slice()));
-        }
-    }
-
-    /// Returns `b` with the row scaling, if there is one, applied.
-    fn scaled_rhs<'a>(&self, b: &'a [T], to: &'a mut Vec<T>) -> &'a [T] {
-        match &self.scaling {
-            Some(scaling) => {
-                scaling.rhs_in_place_order(b, to);
-                to
-            }
-            None => b,
+            z.into_iter().for_each(|z| scaling.unscale_in_place_order(z));
         }
     }
 }
@@ -257,7 +247,11 @@ impl<T: Real> LinearOperator for Lu<T> {
         r: &MultiVector<HostVector<T>>,
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        in_groups(self, r, z, 3 * self.domain().len(), |pairs, workspace| self.solve(pairs, workspace))
+        let solve = match &self.factors {
+            Factors::Columns { .. } => self.domain().len(),
+            Factors::Fronts { tree, factors } => factors.entries(tree, false),
+        };
+        in_groups(self, r, z, self.domain().len() + solve, |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

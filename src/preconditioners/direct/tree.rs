@@ -6,8 +6,9 @@
 
 mod fits;
 mod parallel;
+mod solves;
 
-pub(super) use parallel::Units;
+pub(super) use solves::{Solve, Units, Workspace};
 
 use super::Budget;
 use crate::error::Result;
@@ -148,10 +149,14 @@ impl Tree {
         (first, next)
     }
 
-    /// The tasks, and each front above them by itself, children before parents.
+    /// The tasks, then each front above them by itself.
+    pub(super) fn steps(&self) -> Vec<Range<usize>> {
+        self.tasks.iter().cloned().chain(self.top.iter().map(|&front| front..front + 1)).collect()
+    }
+
+    /// The steps, children before parents.
     pub(super) fn units(&self) -> Vec<Range<usize>> {
-        let mut units: Vec<_> = self.top.iter().map(|&front| front..front + 1).collect();
-        units.extend_from_slice(&self.tasks);
+        let mut units = self.steps();
         units.sort_unstable_by_key(|unit| unit.start);
         units
     }

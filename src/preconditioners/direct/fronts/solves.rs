@@ -1,38 +1,55 @@
-//! Solves with multifrontal factors. Rows and columns are indexed by their position: that in the elimination
-//! order, whose variables `Tree::order` lists.
+//! Solves with multifrontal factors (`tree::Solve`). Rows and columns are indexed by their position: that in the
+//! elimination order, whose variables `Tree::order` lists.
 
-use super::super::super::several::{gather, scatter};
-use super::super::tree::Tree;
+use super::super::tree::{Solve, Tree, Units, Workspace};
 use super::{Eliminated, FrontFactors, Piece};
 use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::frontal::ldl::{LdlFactors, packed};
 use krysp_kernels::cpu::preconditioners::frontal::lu::LuFactors;
+use std::ops::Range;
+use std::sync::OnceLock;
 
 saved!(impl[] Eliminated { order, pivots, numbers, places, pairs });
 saved!(impl[T: Real] Piece<T> { numbers, places, pairs, fronts, missing_rows, missing_columns });
-saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, pieces });
+saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, pieces; units = OnceLock::new() });
 
-/// Factors of a front, its number of pivots, and the positions of its rows and of its columns.
-type Parts<'a, T> = (LuFactors<'a, T>, usize, &'a [u32], &'a [u32]);
+/// Units for solves: those of the rows of the fronts, and those of their columns.
+#[derive(Debug)]
+pub(super) struct BothUnits {
+    rows: Units,
+    /// `None` if the matrix is symmetric: the columns are the rows.
+    columns: Option<Units>,
+    /// Piece of each front, and the place of the front in it.
+    at: Vec<(u32, u32)>,
+}
 
-impl<T: Real> Piece<T> {
-    fn parts(&self, front: &Eliminated) -> Parts<'_, T> {
-        let &Eliminated { order, pivots, numbers, places, .. } = front;
-        let (lower, upper) =
-            self.numbers[numbers..][..pivots * (2 * order - pivots)].split_at(pivots * order);
-        let (rows, columns) = self.places[places..][..2 * order].split_at(order);
-        (LuFactors { lower, upper, order }, pivots, rows, columns)
+impl BothUnits {
+    fn columns(&self) -> &Units {
+        self.columns.as_ref().unwrap_or(&self.rows)
     }
 }
 
 impl<T: Real> Piece<T> {
-    /// Factors of a front of a symmetric matrix, its number of pivots, and the positions of its rows.
-    fn symmetric(&self, front: &Eliminated) -> (LdlFactors<'_, T>, usize, &[u32]) {
-        let &Eliminated { order, pivots, numbers, places, pairs } = front;
+    /// `L` and `U` of a front.
+    fn lu(&self, front: &Eliminated) -> LuFactors<'_, T> {
+        let &Eliminated { order, pivots, numbers, .. } = front;
+        let (lower, upper) =
+            self.numbers[numbers..][..pivots * (2 * order - pivots)].split_at(pivots * order);
+        LuFactors { lower, upper, order }
+    }
+
+    /// `L` and `D` of a front of a symmetric matrix.
+    fn ldl(&self, front: &Eliminated) -> LdlFactors<'_, T> {
+        let &Eliminated { order, pivots, numbers, pairs, .. } = front;
         let lower = &self.numbers[numbers..][..packed(order, pivots)];
-        let pairs = &self.pairs[pairs..][..pivots];
-        (LdlFactors { lower, order, pairs }, pivots, &self.places[places..][..order])
+        LdlFactors { lower, order, pairs: &self.pairs[pairs..][..pivots] }
+    }
+
+    /// Positions of the rows of a front, or, for `list` 1, of its columns: those of the pivots, then the others.
+    fn positions(&self, front: &Eliminated, list: usize) -> [&[u32]; 2] {
+        let &Eliminated { order, pivots, places, .. } = front;
+        self.places[places + list * order..][..order].split_at(pivots).into()
     }
 
     /// Whether all fronts are within the arrays, and all positions are less than `rows`.
@@ -61,38 +78,144 @@ impl<T: Real> Piece<T> {
 }
 
 impl<T: Real> FrontFactors<T> {
-    /// Whether all sizes fit a matrix with `rows` rows.
-    pub(in super::super) fn fit(&self, rows: usize, symmetric: bool) -> bool {
-        self.row_scale.len() == rows
-            && self.column_scale.len() == rows
-            && self.pieces.iter().all(|piece| piece.fits(rows, symmetric))
+    /// Whether all sizes and positions fit a tree.
+    pub(in super::super) fn fit(&self, tree: &Tree, symmetric: bool) -> bool {
+        let (rows, steps) = (tree.order.len(), tree.steps());
+        let fits = |(piece, step): (&Piece<T>, &Range<usize>)| {
+            piece.fronts.len() == step.len() && piece.fits(rows, symmetric)
+        };
+        let sizes = [&self.row_scale, &self.column_scale].into_iter().all(|scale| scale.len() == rows);
+        if !sizes || self.pieces.len() != steps.len() || !self.pieces.iter().zip(&steps).all(fits) {
+            return false;
+        }
+        let BothUnits { rows, columns, .. } = self.units(tree, symmetric);
+        let alike = |columns: &Units| columns.is_consistent() && columns.is_like(rows);
+        rows.is_consistent() && columns.as_ref().is_none_or(alike)
     }
 
-    /// `y ← A⁻¹ y` for a symmetric matrix. `y` holds several vectors, one after the other, in elimination
-    /// order.
-    pub(in super::super) fn solve_symmetric(&self, y: &mut [T], vectors: usize) {
-        let (mut own, mut others) = (vec![], vec![]);
-        let fronts = || {
-            self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.symmetric(front)))
+    /// Units for solves with a symmetric matrix, or with any.
+    fn units(&self, tree: &Tree, symmetric: bool) -> &BothUnits {
+        self.units.get_or_init(|| {
+            let mut at = vec![(0, 0); tree.fronts.len()];
+            for (piece, step) in (0..).zip(tree.steps()) {
+                at[step].iter_mut().zip(0..).for_each(|(at, front)| *at = (piece, front));
+            }
+            let units = |list| {
+                let rows = |front| {
+                    let (piece, front) = self.front(&at, front);
+                    piece.positions(front, list)
+                };
+                let missing = |front| {
+                    let piece = self.front(&at, front).0;
+                    [&*piece.missing_rows, &*piece.missing_columns][list]
+                };
+                Units::new(tree, rows, missing)
+            };
+            Box::new(BothUnits { rows: units(0), columns: (!symmetric).then(|| units(1)), at })
+        })
+    }
+
+    fn front(&self, at: &[(u32, u32)], front: usize) -> (&Piece<T>, &Eliminated) {
+        let (piece, front) = at[front];
+        let piece = &self.pieces[piece as usize];
+        (piece, &piece.fronts[front as usize])
+    }
+
+    /// `z ← A⁻¹ r` for several vectors.
+    pub(in super::super) fn solve(
+        &self,
+        tree: &Tree,
+        symmetric: bool,
+        r: &[&[T]],
+        z: &mut [&mut [T]],
+        workspace: &mut Workspace<T>,
+    ) {
+        let (units, vectors) = (self.units(tree, symmetric), r.len());
+        let solve = Solve::new(&units.rows, vectors, workspace);
+        let front = |at: usize| self.front(&units.at, at);
+        self.up(tree, units, symmetric, r, &solve);
+        // unknowns without a pivot are zero
+        solve.each_missing(&units.rows, |x| *x = T::zero());
+        solve.down(units.columns(), |at, x, others| match front(at) {
+            (piece, front) if symmetric => piece.ldl(front).backward(vectors, x, others),
+            (piece, front) => piece.lu(front).backward(vectors, x, others),
+        });
+        solve.each(units.columns(), |vector, column, x| {
+            let column = tree.order[column as usize] as usize;
+            z[vector][column] = *x * self.column_scale[column];
+        });
+    }
+
+    /// The first half of a solve: `L⁻¹ r`, for a symmetric matrix `D⁻¹ L⁻¹ r`.
+    fn up(&self, tree: &Tree, units: &BothUnits, symmetric: bool, r: &[&[T]], solve: &Solve<'_, T>) {
+        let load = |vector: usize, row: u32| {
+            let row = tree.order[row as usize] as usize;
+            r[vector][row] * self.row_scale[row]
         };
-        for (factors, pivots, rows) in fronts() {
-            gather(&mut own, y, vectors, &rows[..pivots]);
-            others.resize((rows.len() - pivots) * vectors, T::zero());
-            factors.forward(vectors, &mut own, &mut others);
-            scatter(&own, y, vectors, &rows[..pivots], put);
-            scatter(&others, y, vectors, &rows[pivots..], take);
-        }
-        // set unknowns without a pivot to zero
-        let rows = y.len() / vectors.max(1);
-        for missing in self.missing_rows() {
-            y.iter_mut().skip(missing).step_by(rows.max(1)).for_each(|y| *y = T::zero());
-        }
-        for (factors, pivots, rows) in fronts().rev() {
-            gather(&mut own, y, vectors, &rows[..pivots]);
-            gather(&mut others, y, vectors, &rows[pivots..]);
-            factors.backward(vectors, &mut own, &others);
-            scatter(&own, y, vectors, &rows[..pivots], put);
-        }
+        solve.up(&units.rows, load, |at, x, taken| match self.front(&units.at, at) {
+            (piece, front) if symmetric => piece.ldl(front).forward(r.len(), x, taken),
+            (piece, front) => piece.lu(front).forward(r.len(), x, taken),
+        });
+    }
+
+    /// `z ← A⁻ᵀ r`.
+    pub(in super::super) fn solve_transposed(
+        &self,
+        tree: &Tree,
+        r: &[T],
+        z: &mut [T],
+        workspace: &mut Workspace<T>,
+    ) {
+        let units = self.units(tree, false);
+        let solve = Solve::new(&units.rows, 1, workspace);
+        let load = |_: usize, column: u32| {
+            let column = tree.order[column as usize] as usize;
+            r[column] * self.column_scale[column]
+        };
+        solve.up(units.columns(), load, |at, x, taken| {
+            let (piece, front) = self.front(&units.at, at);
+            piece.lu(front).forward_transposed(1, x, taken);
+        });
+        solve.each_missing(&units.rows, |x| *x = T::zero());
+        self.down_transposed(tree, units, z, &solve);
+    }
+
+    /// The second half of a solve with the transpose: `z ← L⁻ᵀ x`.
+    fn down_transposed(&self, tree: &Tree, units: &BothUnits, z: &mut [T], solve: &Solve<'_, T>) {
+        solve.down(&units.rows, |at, x, others| {
+            let (piece, front) = self.front(&units.at, at);
+            piece.lu(front).backward_transposed(1, x, others);
+        });
+        solve.each(&units.rows, |_, row, x| {
+            let row = tree.order[row as usize] as usize;
+            z[row] = *x * self.row_scale[row];
+        });
+    }
+
+    /// `N b`, where the rows of `N` span the left null space.
+    pub(in super::super) fn missed(&self, tree: &Tree, b: &[T]) -> Vec<T> {
+        let (units, mut workspace, mut missed) = (self.units(tree, false), Workspace::default(), vec![]);
+        let solve = Solve::new(&units.rows, 1, &mut workspace);
+        self.up(tree, units, false, &[b], &solve);
+        solve.each_missing(&units.rows, |x| missed.push(*x));
+        missed
+    }
+
+    /// `Nᵀ w`.
+    pub(in super::super) fn missed_transposed(&self, tree: &Tree, w: &[T]) -> Vec<T> {
+        let (units, mut workspace, mut v) =
+            (self.units(tree, false), Workspace::default(), vec![T::zero(); tree.order.len()]);
+        // all entries are zero at first
+        let solve = Solve::new(&units.rows, 1, &mut workspace);
+        let mut w = w.iter();
+        solve.each_missing(&units.rows, |x| *x = w.next().copied().unwrap_or_default());
+        self.down_transposed(tree, units, &mut v, &solve);
+        v
+    }
+
+    /// Number of entries of the vectors of a solve.
+    pub(in super::super) fn entries(&self, tree: &Tree, symmetric: bool) -> usize {
+        self.units(tree, symmetric).rows.entries()
     }
 
     /// Numbers of negative and of positive eigenvalues of a symmetric matrix.
@@ -100,7 +223,7 @@ impl<T: Real> FrontFactors<T> {
         let mut counts = [0; 2];
         for piece in &self.pieces {
             for front in &piece.fronts {
-                let [negative, positive] = piece.symmetric(front).0.signs();
+                let [negative, positive] = piece.ldl(front).signs();
                 counts = [counts[0] + negative, counts[1] + positive];
             }
         }
@@ -120,96 +243,4 @@ impl<T: Real> FrontFactors<T> {
     pub(in super::super) fn missing(&self) -> usize {
         self.pieces.iter().map(|piece| piece.missing_rows.len()).sum()
     }
-
-    /// Positions of the rows without a pivot.
-    pub(in super::super) fn missing_rows(&self) -> impl Iterator<Item = usize> {
-        self.pieces.iter().flat_map(|piece| &piece.missing_rows).map(|&row| row as usize)
-    }
-
-    fn fronts(&self) -> impl DoubleEndedIterator<Item = Parts<'_, T>> {
-        self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.parts(front)))
-    }
-
-    /// Appends `b`, scaled and in elimination order, to `y`.
-    pub(in super::super) fn load(&self, tree: &Tree, b: &[T], y: &mut Vec<T>) {
-        y.extend(tree.order.iter().map(|&row| b[row as usize] * self.row_scale[row as usize]));
-    }
-
-    /// `y ← L⁻¹ y` for several vectors, one after the other, with rows in elimination order.
-    pub(in super::super) fn forward(&self, y: &mut [T], vectors: usize) {
-        let (mut x, mut taken) = (vec![], vec![]);
-        for (factors, pivots, rows, _) in self.fronts() {
-            gather(&mut x, y, vectors, &rows[..pivots]);
-            taken.resize((rows.len() - pivots) * vectors, T::zero());
-            factors.forward(vectors, &mut x, &mut taken);
-            scatter(&x, y, vectors, &rows[..pivots], put);
-            scatter(&taken, y, vectors, &rows[pivots..], take);
-        }
-    }
-
-    /// `solution ← U⁻¹ y` for several vectors, one after the other; `solution` has columns in elimination
-    /// order.
-    pub(in super::super) fn backward(&self, y: &[T], vectors: usize, solution: &mut Vec<T>) {
-        solution.clear();
-        solution.resize(y.len(), T::zero());
-        let (mut x, mut others) = (vec![], vec![]);
-        for (factors, pivots, rows, columns) in self.fronts().rev() {
-            gather(&mut x, y, vectors, &rows[..pivots]);
-            gather(&mut others, solution, vectors, &columns[pivots..]);
-            factors.backward(vectors, &mut x, &mut others);
-            scatter(&x, solution, vectors, &columns[..pivots], put);
-        }
-    }
-
-    /// Copies a solution in elimination order to the original order, and applies the column scaling.
-    pub(in super::super) fn store(&self, tree: &Tree, solution: &[T], to: &mut [T]) {
-        for (&column, &x) in tree.order.iter().zip(solution) {
-            to[column as usize] = x * self.column_scale[column as usize];
-        }
-    }
-
-    /// `x = A⁻ᵀ b`.
-    pub(in super::super) fn solve_transposed(
-        &self,
-        tree: &Tree,
-        b: &[T],
-        [y, solution]: &mut [Vec<T>; 2],
-        x: &mut [T],
-    ) {
-        y.clear();
-        y.extend(tree.order.iter().map(|&column| b[column as usize] * self.column_scale[column as usize]));
-        solution.clear();
-        solution.resize(y.len(), T::zero());
-        let (mut own, mut taken) = (vec![], vec![]);
-        for (factors, pivots, rows, columns) in self.fronts() {
-            gather(&mut own, y, 1, &columns[..pivots]);
-            taken.resize(columns.len() - pivots, T::zero());
-            factors.forward_transposed(1, &mut own, &mut taken);
-            scatter(&own, solution, 1, &rows[..pivots], put);
-            scatter(&taken, y, 1, &columns[pivots..], take);
-        }
-        self.backward_transposed(tree, solution, x);
-    }
-
-    /// `x ← L⁻ᵀ y`, scaled and in the original order of rows, for `y` in elimination order.
-    pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
-        let (mut own, mut others) = (vec![], vec![]);
-        for (factors, pivots, rows, _) in self.fronts().rev() {
-            gather(&mut own, y, 1, &rows[..pivots]);
-            gather(&mut others, y, 1, &rows[pivots..]);
-            factors.backward_transposed(1, &mut own, &mut others);
-            scatter(&own, y, 1, &rows[..pivots], put);
-        }
-        for (&row, &y) in tree.order.iter().zip(&*y) {
-            x[row as usize] = y * self.row_scale[row as usize];
-        }
-    }
-}
-
-fn put<T>(to: &mut T, number: T) {
-    *to = number;
-}
-
-fn take<T: Real>(to: &mut T, number: T) {
-    *to -= number;
 }

@@ -48,3 +48,34 @@ fn no_front_is_assembled_without_what_its_children_leave() {
     let refused = progress.run(&tree, &a, Pivoting::Regular, budget, f64::INFINITY);
     assert!(matches!(refused, Err(Error::NoOperator)), "{refused:?}");
 }
+
+#[test]
+fn forged_positions_are_refused_or_harmless() {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let (n, budget) = (a.rows(), Budget::new("test", DirectOptions::default(), 0));
+    let tree = tree(&a, budget);
+    let (b, mut refused) = (vec![1.0; n], 0);
+    for kind in [Kind::Symmetric, Kind::General] {
+        let symmetric = kind == Kind::Symmetric;
+        let mut progress = Progress::new(&tree, &a, kind);
+        progress.run(&tree, &a, Pivoting::Regular, budget, f64::INFINITY).unwrap();
+        let mut factors = progress.factors();
+        assert!(factors.fit(&tree, symmetric) && factors.pieces.len() > 8);
+        for piece in 0..factors.pieces.len() {
+            for at in (0..factors.pieces[piece].places.len()).step_by(7) {
+                let place = factors.pieces[piece].places[at];
+                factors.pieces[piece].places[at] = (place + 1 + at as u32) % n as u32;
+                factors.units = OnceLock::new();
+                if factors.fit(&tree, symmetric) {
+                    factors.solve(&tree, symmetric, &[&b], &mut [&mut vec![0.0; n]], &mut Default::default());
+                } else {
+                    refused += 1;
+                }
+                factors.pieces[piece].places[at] = place;
+            }
+        }
+        let dropped = factors.pieces.pop();
+        assert!(dropped.is_some() && !factors.fit(&tree, symmetric));
+    }
+    assert!(refused > 50, "{refused}");
+}

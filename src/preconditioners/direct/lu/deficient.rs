@@ -36,20 +36,21 @@ impl<T: Real> Lu<T> {
 
     /// `N b`: zero if `A x = b` has a solution.
     fn missed(&self, b: &[T]) -> Vec<T> {
-        let mut y = vec![T::zero(); b.len()];
         let mut scaled = vec![];
-        let b = self.scaled_rhs(b, &mut scaled);
+        let b = match &self.scaling {
+            Some(scaling) => {
+                scaling.rhs_in_place_order(b, &mut scaled);
+                &*scaled
+            }
+            None => b,
+        };
         match &self.factors {
             Factors::Columns { factors, .. } => {
+                let mut y = vec![T::zero(); b.len()];
                 factors.forward(b, &mut y);
                 factors.missing.iter().map(|&step| y[step as usize]).collect()
             }
-            Factors::Fronts { tree, factors } => {
-                y.clear();
-                factors.load(tree, b, &mut y);
-                factors.forward(&mut y, 1);
-                factors.missing_rows().map(|row| y[row]).collect()
-            }
+            Factors::Fronts { tree, factors } => factors.missed(tree, b),
         }
     }
 
@@ -57,12 +58,7 @@ impl<T: Real> Lu<T> {
     fn missed_transposed(&self, w: &[T]) -> Vec<T> {
         let v = match &self.factors {
             Factors::Columns { factors, .. } => factors.missed_transposed(w),
-            Factors::Fronts { tree, factors } => {
-                let [mut y, mut v] = [(); 2].map(|()| vec![T::zero(); self.space.len()]);
-                factors.missing_rows().zip(w).for_each(|(row, &w)| y[row] = w);
-                factors.backward_transposed(tree, &mut y, &mut v);
-                v
-            }
+            Factors::Fronts { tree, factors } => factors.missed_transposed(tree, w),
         };
         match &self.scaling {
             Some(scaling) => scaling.transposed_in_place_order(&v),

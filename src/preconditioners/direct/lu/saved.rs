@@ -40,7 +40,7 @@ impl<T: Real> Factors<T> {
                 whole && missing && triangles && order && blocks
             }
             Factors::Fronts { tree, factors } => {
-                tree.fits(pattern, tree.numbers()) && factors.fit(rows, false)
+                tree.fits(pattern, tree.numbers()) && factors.fit(tree, false)
             }
         }
     }

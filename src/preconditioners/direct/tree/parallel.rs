@@ -33,79 +33,6 @@ impl Tree {
     }
 }
 
-/// Units of a tree and the rows that each of them shares with units above.
-#[derive(Debug)]
-pub(in super::super) struct Units {
-    /// Fronts of each unit.
-    pub(in super::super) fronts: Vec<Range<usize>>,
-    parents: Vec<Vec<u32>>,
-    children: Vec<Vec<u32>>,
-    /// Range in `rows` of each unit.
-    pub(in super::super) outer: Vec<Range<usize>>,
-    /// For each unit, the positions of the rows below the columns of its fronts whose parent is outside the unit,
-    /// in ascending order.
-    pub(in super::super) rows: Vec<u32>,
-}
-
-impl Units {
-    pub(in super::super) fn new(tree: &Tree) -> Units {
-        let fronts = tree.units();
-        let mut unit_of = vec![NONE; tree.fronts.len()];
-        (0..).zip(&fronts).for_each(|(at, unit)| unit_of[unit.clone()].fill(at));
-        let (mut parents, mut children) = (vec![vec![]; fronts.len()], vec![vec![]; fronts.len()]);
-        let (mut outer, mut rows) = (vec![], vec![]);
-        for (at, unit) in fronts.iter().enumerate() {
-            let start = rows.len();
-            for front in &tree.fronts[unit.clone()] {
-                let Some(parent) = front.parent.filter(|&parent| parent as usize >= unit.end) else {
-                    continue;
-                };
-                rows.extend_from_slice(tree.rows(front));
-                parents[at] = vec![unit_of[parent as usize]];
-            }
-            rows[start..].sort_unstable();
-            let mut kept = start;
-            for from in start..rows.len() {
-                if kept == start || rows[kept - 1] != rows[from] {
-                    rows[kept] = rows[from];
-                    kept += 1;
-                }
-            }
-            rows.truncate(kept);
-            outer.push(start..kept);
-            parents[at].iter().for_each(|&parent: &u32| children[parent as usize].push(at as u32));
-        }
-        Units { fronts, parents, children, outer, rows }
-    }
-
-    /// Children of a unit.
-    pub(in super::super) fn children(&self, unit: usize) -> &[u32] {
-        &self.children[unit]
-    }
-
-    /// Positions of the rows that a unit shares with units above.
-    pub(in super::super) fn rows(&self, unit: usize) -> &[u32] {
-        &self.rows[self.outer[unit].clone()]
-    }
-
-    /// Calls `work` with the index of each unit, after those of its children.
-    pub(in super::super) fn upwards(&self, work: impl Fn(usize) + Sync) {
-        // cannot fail, because `work` does not
-        let _ = in_order(&self.parents, |unit| {
-            work(unit);
-            Ok(())
-        });
-    }
-
-    /// Calls `work` with the index of each unit, after that of its parent.
-    pub(in super::super) fn downwards(&self, work: impl Fn(usize) + Sync) {
-        let _ = in_order(&self.children, |unit| {
-            work(unit);
-            Ok(())
-        });
-    }
-}
-
 /// Units that wait for others.
 struct Run<'a, R, W> {
     needed_by: &'a [Vec<u32>],
@@ -118,7 +45,10 @@ struct Run<'a, R, W> {
 }
 
 /// Calls `work` with each index, on all threads. `needed_by[i]` lists the indices that must run after `i`.
-fn in_order<R: Send>(needed_by: &[Vec<u32>], work: impl Fn(usize) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub(super) fn in_order<R: Send>(
+    needed_by: &[Vec<u32>],
+    work: impl Fn(usize) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     // without other threads, which take longer to start than a small unit
     if needed_by.len() == 1 {
         return Ok(vec![work(0)?]);
