@@ -14,6 +14,7 @@
 //! operations in a front is fixed: factors are bitwise the same for every number of threads.
 
 mod assembly;
+mod rest;
 mod solves;
 #[cfg(test)]
 mod tests;
@@ -28,9 +29,7 @@ use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::frontal::ldl::{self, LdlFront};
 use krysp_kernels::cpu::preconditioners::frontal::lu::{self, LuFront};
-use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_kernels::interrupt::Phase;
-use krysp_solvers::Element;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -306,7 +305,10 @@ impl<T: Real> Work<'_, T> {
             piece.pairs.extend_from_slice(pairs);
             piece.fronts.push(Eliminated { order, pivots, numbers, places, pairs: first });
             if self.tree.fronts[at].parent.is_some() {
-                let rest = self.rest(front, pivots, values)?;
+                let null = self.null(&front, pivots, values)?;
+                piece.missing_rows.extend(null.iter().map(|&[row, _]| front.rows[row]));
+                piece.missing_columns.extend(null.iter().map(|&[_, column]| front.columns[column]));
+                let rest = self.rest(front, pivots, values, &null)?;
                 *self.rests[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
             } else if pivots < order {
                 self.check_missing(&front, pivots, values)?;
@@ -366,65 +368,6 @@ impl<T: Real> Work<'_, T> {
             return Ok(());
         }
         Err(Error::Unsuitable { format: self.budget.what(), why: "too many pivots are delayed".into() })
-    }
-
-    /// Copies the Schur complement that a front passes to its parent.
-    fn rest(&self, mut front: Assembled<T>, pivots: usize, values: &[T]) -> Result<Rest<T>> {
-        let (order, left) = (front.rows.len(), front.rows.len() - pivots);
-        self.take(left * left * size_of::<T>())?;
-        let mut rest = self.budget.buffer(left * left)?;
-        let (rounding, parts) = (self.pivoting.rounding::<T>(), tasks(left * left).min(left));
-        let (bound, offset) = (|part: usize| part * left / parts, |column: usize| column * left);
-        let symmetric = self.kind == Kind::Symmetric;
-        // Only the lower triangle of a symmetric front is used: an entry belongs to its column and, mirrored, to
-        // that of its row.
-        let mirrored = Mutex::new(vec![T::zero(); if symmetric { left } else { 0 }]);
-        let data = (ByRow::new(&mut rest, &offset), &mut front.least[pivots..]);
-        over_parts(parts, &bound, data, &|range, (rest, least)| {
-            let mut of_rows = vec![T::zero(); if symmetric { left - range.start } else { 0 }];
-            let columns = range.clone().zip(rest.all().0.chunks_exact_mut(left));
-            for ((column, to), least) in columns.zip(least) {
-                let from = if symmetric { column } else { 0 };
-                let to = &mut to[from..];
-                to.copy_from_slice(&values[(pivots + column) * order + pivots + from..][..left - from]);
-                let largest = to.iter().fold(T::zero(), |most, value| most.max(value.abs()));
-                *least = least.max(rounding * largest);
-                for (most, value) in of_rows.iter_mut().skip(column - range.start).zip(to) {
-                    *most = most.max(value.abs());
-                }
-            }
-            let mut mirrored = mirrored.lock().unwrap_or_else(PoisonError::into_inner);
-            let rows = mirrored.iter_mut().skip(range.start);
-            rows.zip(of_rows).for_each(|(all, most)| *all = all.max(most));
-        });
-        let mirrored = mirrored.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (least, most) in front.least[pivots..].iter_mut().zip(mirrored) {
-            *least = least.max(rounding * most);
-        }
-        [&mut front.rows, &mut front.columns].into_iter().for_each(|places| drop(places.drain(..pivots)));
-        front.least.drain(..pivots);
-        let Assembled { rows, columns, summed, least } = front;
-        Ok(Rest { rows, columns, delayed: summed - pivots, least, values: rest })
-    }
-
-    /// Returns an error if columns of a root front have no pivot, unless singular matrices are allowed and the
-    /// remaining entries are finite.
-    fn check_missing(&self, front: &Assembled<T>, pivots: usize, values: &[T]) -> Result<()> {
-        let order = front.rows.len();
-        for (at, (column, &place)) in values.chunks_exact(order).zip(&front.columns).enumerate().skip(pivots)
-        {
-            // only the lower triangle of a symmetric front is used
-            let from = if self.kind == Kind::Symmetric { at } else { pivots };
-            let left = &column[from..];
-            let pivot = left.iter().fold(T::zero(), |most, value| most.max(value.abs()));
-            let finite = left.iter().all(|&value| Element::is_finite(value));
-            if !finite || matches!(self.pivoting, Pivoting::Regular) {
-                let column = self.tree.order[place as usize] as usize;
-                let pivot = if finite { pivot.to_f64() } else { f64::NAN };
-                return Err(Error::Singular { what: self.budget.what(), column, pivot });
-            }
-        }
-        Ok(())
     }
 }
 

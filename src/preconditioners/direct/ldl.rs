@@ -34,8 +34,8 @@ const NAME: &str = "LDL";
 pub(super) const ROUNDED: f64 = 100.0;
 
 /// In a plan, the maximum memory of the factors, and of each front, as a multiple of the memory of the factors
-/// without delayed pivots. Guess: above it are singular matrices such as `PGPgiantcompo`, whose delayed pivots make a
-/// factorization of some milliseconds take more than 5 s.
+/// without delayed pivots. Guess. It was chosen when pivots of singular matrices such as `PGPgiantcompo` were delayed to the root,
+/// which took more than 5 s; such matrices are now refused in an earlier front.
 const GROWTH: f64 = 4.0;
 
 /// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
@@ -448,6 +448,21 @@ mod tests {
         ldl.refresh(&a).unwrap();
         assert!(applied(&ldl) == expected);
         assert!(ldl.refresh(&indefinite(11, false)).is_err());
+    }
+
+    #[test]
+    fn repeated_rows_are_singular_and_not_delayed() {
+        for zero_diagonal in [false, true] {
+            let a = indefinite(10, zero_diagonal);
+            let four =
+                |(i, j, v): (usize, usize, f64)| (0..4).map(move |at| (2 * i + at / 2, 2 * j + at % 2, v));
+            let n = 2 * a.rows();
+            let a = Csr::from_triplets(n, n, &a.triplets().flat_map(four).collect::<Vec<_>>()).unwrap();
+            let budget = Budget::new(NAME, DirectOptions::default(), n);
+            // no more memory than without delayed pivots
+            let refused = Ldl::on_tree(&a, budget, None, None, 1.0).map(|ldl| ldl.inertia());
+            assert!(matches!(refused, Err(Error::Singular { .. })), "{refused:?}");
+        }
     }
 
     #[test]

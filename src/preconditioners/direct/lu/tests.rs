@@ -88,6 +88,39 @@ fn neumann_problems_are_singular() {
 }
 
 #[test]
+fn repeated_rows_and_columns_are_not_delayed() {
+    let a = mesh(10, false);
+    let nine = |(i, j, v): (usize, usize, f64)| (0..9).map(move |at| (3 * i + at / 3, 3 * j + at % 3, v));
+    let n = 3 * a.rows();
+    let repeated = Csr::from_triplets(n, n, &a.triplets().flat_map(nine).collect::<Vec<_>>()).unwrap();
+    let refused = factorized(&repeated, Some(true), Pivoting::Regular).map(|lu| lu.nnz());
+    assert!(matches!(refused, Err(Error::Singular { .. })), "{refused:?}");
+    let lu = factorized(&repeated, Some(true), Pivoting::Tolerant).unwrap();
+    let Factors::Fronts { tree, .. } = &lu.factors else { panic!("columns") };
+    assert!(tree.steps().len() > 8 && lu.missing() == 2 * a.rows());
+    // three rows instead of one below each pivot
+    let single = factorized(&a, Some(true), Pivoting::Regular).unwrap();
+    assert!(lu.nnz() < 4 * single.nnz(), "{} {}", lu.nnz(), single.nnz());
+    let (x, mut b) = (vec![1.0; n], repeated.range().zeros().unwrap());
+    repeated.apply(&repeated.domain().vector(&x).unwrap(), &mut b).unwrap();
+    let error = backward_error(&repeated, &lu, b.as_slice());
+    assert!(error < 1e-14, "{error:e}");
+    let unreachable = lu.unreachable(&b).unwrap();
+    let most = unreachable.as_slice().iter().fold(0.0f64, |most, v| most.max(v.abs()));
+    assert!(most <= 1e-10, "{most:e}");
+    // of three equal rows one has a larger right-hand side: what is orthogonal to the range adds up to zero
+    b.as_mut_slice()[0] += 3.0;
+    let unreachable = lu.unreachable(&b).unwrap();
+    for (row, expected) in [2.0, -1.0, -1.0, 0.0].into_iter().enumerate() {
+        assert!(
+            (unreachable.as_slice()[row] - expected).abs() < 1e-10,
+            "{row}: {}",
+            unreachable.as_slice()[row]
+        );
+    }
+}
+
+#[test]
 fn consistent_singular_systems_are_solved() {
     let mut source = Random(0x2545_f491_4f6c_dd1d);
     let mut deficient = 0;
