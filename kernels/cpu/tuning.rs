@@ -16,12 +16,12 @@ pub(crate) const TASKS_PER_THREAD: usize = 16;
 /// entries run on one thread. Not measured.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
-/// Minimum entries plus rows per task in one level of a factorization; smaller tasks cost more than they gain.
-/// Not measured; chosen as some microseconds of work.
-pub(crate) const LEAST_OF_LEVEL: usize = 4096;
+/// Minimum multiplications per part of a level of a factorization. Threads spin-wait between levels. Not measured;
+/// chosen as some microseconds of work.
+pub(crate) const LEAST_OF_LEVEL: usize = 2048;
 
-/// Minimum entries plus rows per part of a triangular solve. Smaller than [`LEAST_OF_LEVEL`], because its
-/// threads spin-wait between levels. Not measured; chosen as a quarter of it.
+/// Minimum entries plus rows per part of a triangular solve. Not measured; chosen as about a
+/// microsecond of work.
 pub(crate) const LEAST_OF_PART: usize = 1024;
 
 /// Maximum number of groups into which the rows of a level are divided. Measured: time of a triangular solve,

@@ -6,9 +6,10 @@ use super::{Csr, Format, Source};
 use crate::error::{Error, Result};
 use crate::host::HostSpace;
 use crate::numbers::Real;
+use crate::permutation::inverse;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
@@ -40,8 +41,7 @@ impl Derivation {
         new_of_old: &[u32],
         space: &HostSpace<T>,
     ) -> Result<(Csr<T>, Derivation)> {
-        let mut old_of_new = vec![0; new_of_old.len()];
-        (0..).zip(new_of_old).for_each(|(old, &new)| old_of_new[new as usize] = old);
+        let old_of_new = inverse(new_of_old);
         let (old_of, new_of) = (|new: usize| old_of_new[new], |old: u32| new_of_old[old as usize]);
         let reordered = csr.pattern().reordered(|entry| entry as u32, old_of, new_of)?;
         Derivation::new(csr, reordered, space)
@@ -50,22 +50,27 @@ impl Derivation {
     /// Derives the matrix of the entries for which `keep(row, column)` is true.
     pub(crate) fn part<T: Real>(
         csr: &Csr<T>,
-        keep: impl Fn(usize, usize) -> bool,
+        keep: impl Fn(usize, usize) -> bool + Sync,
     ) -> Result<(Csr<T>, Derivation)> {
-        let (mut from, mut columns) = (vec![], vec![]);
-        let mut lengths = Vec::with_capacity(csr.rows());
-        for row in 0..csr.rows() {
-            let before = columns.len();
-            for (entry, &column) in csr.pattern().offsets.range(row).zip(csr.row_columns(row)) {
-                if keep(row, column as usize) {
-                    columns.push(column);
-                    from.push(u32::try_from(entry).map_err(|_| too_many(csr))?);
+        if csr.nnz() as u64 > 1 << 32 {
+            return Err(too_many(csr));
+        }
+        let (whole, all, keep) = (csr.pattern(), &**csr.pattern().columns, &keep);
+        let kept = |row: usize| whole.offsets.range(row).filter(move |&k| keep(row, all[k] as usize));
+        let offsets = Offsets::of_rows(csr.rows(), &|row| kept(row).count());
+        let (mut columns, mut from) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end()));
+        let offset = |row: usize| offsets.at(row);
+        let data = (ByRow::new(&mut columns, &offset), ByRow::new(&mut from, &offset));
+        over_rows(csr.rows(), 32, data, &|rows, (columns, from): (ByRow<'_, u32>, ByRow<'_, u32>)| {
+            let mut to = columns.all().0.iter_mut().zip(from.all().0);
+            for row in rows {
+                for (entry, (column, from)) in kept(row).zip(&mut to) {
+                    (*column, *from) = (all[entry], entry as u32);
                 }
             }
-            lengths.push(columns.len() - before);
-        }
-        let pattern = Pattern::sorted(Offsets::from_lengths(lengths), columns, csr.cols())?;
-        Derivation::new(csr, (pattern, from.into()), csr.source().domain())
+        });
+        let pattern = Pattern::sorted(offsets, columns, csr.cols())?;
+        Derivation::new(csr, (pattern, from), csr.source().domain())
     }
 
     fn new<T: Real>(

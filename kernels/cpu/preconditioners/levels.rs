@@ -16,27 +16,26 @@
 //! levels, so that the cache lines of each level of `x` are filled in sequence. A loop in level order would
 //! touch, for each level, as many pages of `r` as the level has rows.
 //!
-//! Threads spin-wait between stages, because a stage takes only a few microseconds. A thread has the same
-//! share of every stage, so that the rows it reads are in its caches. Other threads steal the parts of a late
-//! thread, so a solve finishes even if only one thread runs. Results do not depend on which thread computes a
-//! part.
+//! Results do not depend on which thread computes a part.
 //!
 //! Memory traffic: `L` and `U` once, with padding, and 8 vectors. With several right-hand sides, each row is
 //! solved for all of them before the next row: the triangles are read once, and threads synchronize as often
 //! as for one right-hand side.
 
+use super::stages::{self, Stages};
 use super::triangular::Triangle;
+use crate::buffer::{in_huge_pages, shared};
 use crate::cpu::formats::csr::Csr;
-use crate::cpu::run::threads::over_rows;
-use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
-use crate::cpu::tuning::{LEAST_OF_PART, SPINS, SPINS_BEFORE_STEALING};
+use crate::cpu::run::threads::{ByRow, over_long_rows, over_rows};
+use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
+use crate::cpu::tuning::LEAST_OF_PART;
 use crate::index::Columns;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Maximum rows per slice: the lanes of the widest register.
-pub const HEIGHT: usize = crate::cpu::simd::MOST_LANES;
+pub const HEIGHT: usize = simd::MOST_LANES;
 
 /// Division of the rows into slices, stages and parts, and the permutation from `r` and `z` to level order.
 #[derive(Clone, Debug)]
@@ -45,8 +44,8 @@ pub struct Slices {
     levels: Vec<usize>,
     /// First row of each slice, then the end of the last.
     rows: Vec<usize>,
-    /// For each stage, the first slice of each of its parts, then the end of the last.
-    stages: Vec<Vec<usize>>,
+    /// Division of the slices, in the order of `L`.
+    stages: Stages,
     /// Position in level order of each entry of `r` and `z`.
     places: Vec<u32>,
     /// Identity of this division: triangles stored in these slices hold the same pointer.
@@ -67,35 +66,19 @@ impl Slices {
             count == places.len() && count < Columns::LIMIT,
             "`places` has an entry for each row, fewer than 2³¹"
         );
-        let mut seen = vec![false; count];
-        let is_new =
-            |&place: &u32| seen.get_mut(place as usize).is_some_and(|seen| !std::mem::replace(seen, true));
-        assert!(places.iter().all(is_new), "`places` is a permutation");
-        let threads = rayon::current_num_threads();
-        let (mut rows, mut stages): (Vec<usize>, Vec<Vec<usize>>) = (vec![], vec![]);
-        for level in levels.windows(2).map(|w| w[0]..w[1]).filter(|level| !level.is_empty()) {
+        assert!(is_permutation(places), "`places` is a permutation");
+        let (mut rows, mut slices_of): (Vec<usize>, Vec<Range<usize>>) = (vec![], vec![]);
+        for level in levels.windows(2) {
             let first = rows.len();
-            rows.extend(level.clone().step_by(HEIGHT));
-            let work = |rows: Range<usize>| rows.len() + rows.map(&entries).sum::<usize>();
-            let all = work(level.clone());
-            let parts = (all / LEAST_OF_PART).clamp(1, threads);
-            if let Some([_, end]) = stages.last_mut().map(Vec::as_mut_slice)
-                && parts == 1
-            {
-                *end = rows.len();
-                continue;
-            }
-            // parts of equal work, because the rows of a level differ in length
-            let (mut bounds, mut done) = (vec![first], 0);
-            for slice in first..rows.len() {
-                done += work(rows[slice]..rows.get(slice + 1).copied().unwrap_or(level.end));
-                if done * parts >= all * bounds.len() {
-                    bounds.push(slice + 1);
-                }
-            }
-            stages.push(bounds);
+            rows.extend((level[0]..level[1]).step_by(HEIGHT));
+            slices_of.push(first..rows.len());
         }
         rows.push(count);
+        let work = |slice: usize| {
+            let rows = rows[slice]..rows[slice + 1];
+            rows.len() + rows.map(&entries).sum::<usize>()
+        };
+        let stages = Stages::new(slices_of.into_iter(), LEAST_OF_PART, work);
         Slices { levels: levels.to_vec(), rows, stages, places: places.to_vec(), key: Arc::new(()) }
     }
 
@@ -106,67 +89,23 @@ impl Slices {
     fn len(&self) -> usize {
         self.places.len()
     }
-
-    fn parts(&self) -> usize {
-        self.stages.iter().map(|stage| stage.len() - 1).sum()
-    }
-
-    /// Runs every stage of `L`, then every stage of `U` in reverse order, on all idle threads.
-    fn team(&self, taken: &mut [AtomicBool], work: &(impl Fn(Triangle, Range<usize>) + Sync)) {
-        taken.iter_mut().for_each(|taken| *taken.get_mut() = false);
-        let (taken, threads) = (&*taken, rayon::current_num_threads());
-        let [come, done] = [(); 2].map(|()| Line(AtomicUsize::new(0)));
-        let share = || {
-            let mine = come.0.fetch_add(1, Ordering::Relaxed);
-            let stages = self.stages.iter().map(|stage| (Triangle::Lower, stage));
-            let back = self.stages.iter().rev().map(|stage| (Triangle::Upper, stage));
-            let is_done = |parts| done.0.load(Ordering::Acquire) >= parts;
-            // number of parts of all earlier stages; whether another thread was late in the previous stage
-            let (mut before, mut late) = (0, false);
-            for (triangle, bounds) in stages.chain(back) {
-                let parts = bounds.len() - 1;
-                wait(|| is_done(before));
-                let take = |part: usize| {
-                    let free = !taken[before + part].swap(true, Ordering::Relaxed);
-                    if free {
-                        work(triangle, bounds[part]..bounds[part + 1]);
-                        done.0.fetch_add(1, Ordering::Release);
-                    }
-                    free
-                };
-                let [first, end] = [mine, mine + 1].map(|at| (at * parts).div_ceil(threads).min(parts));
-                for part in first..end {
-                    take(part);
-                }
-                let mut looks = if late { 0..0 } else { 0..SPINS_BEFORE_STEALING };
-                while !is_done(before + parts) && looks.next().is_some() {
-                    std::hint::spin_loop();
-                }
-                late = !is_done(before + parts) && (0..parts).filter(|&part| take(part)).count() > 0;
-                before += parts;
-            }
-        };
-        if threads == 1 || self.stages.iter().all(|stage| stage.len() == 2) {
-            return share();
-        }
-        rayon::scope(|scope| {
-            (1..threads).for_each(|_| scope.spawn(|_| share()));
-            share();
-        });
-    }
 }
 
-/// A counter alone in its cache line, so that writes to another counter do not slow down threads that poll
-/// this one (false sharing).
-#[repr(align(128))]
-struct Line(AtomicUsize);
-
-fn wait(until: impl Fn() -> bool) {
-    let mut spins = 0;
-    while !until() {
-        spins += 1;
-        if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
-    }
+/// Returns whether every number below the length occurs once.
+fn is_permutation(numbers: &[u32]) -> bool {
+    let (mut seen, repeated) = (vec![0; numbers.len().div_ceil(32)], AtomicBool::new(false));
+    let seen = shared(&mut seen);
+    over_rows(numbers.len(), 2, (), &|range, ()| {
+        let is_new = |&number: &u32| {
+            let bit = 1 << (number % 32);
+            (number as usize) < numbers.len()
+                && seen[number as usize / 32].fetch_or(bit, Ordering::Relaxed) & bit == 0
+        };
+        if !numbers[range].iter().all(is_new) {
+            repeated.store(true, Ordering::Relaxed);
+        }
+    });
+    !repeated.into_inner()
 }
 
 /// Workspace of a solve.
@@ -181,8 +120,7 @@ pub struct Scratch<T> {
 impl<T: Value> Scratch<T> {
     /// Allocates the workspace for these slices.
     pub fn new(slices: &Slices) -> Scratch<T> {
-        let taken = (0..2 * slices.parts()).map(|_| AtomicBool::new(false)).collect();
-        Scratch { x: vec![T::zero(); slices.len() + 1], taken }
+        Scratch { x: vec![T::zero(); slices.len() + 1], taken: slices.stages.marks(2) }
     }
 
     /// Number of further values that [`solve_both`] allocates for this number of vectors.
@@ -216,34 +154,51 @@ impl<T: Value> Sliced<T> {
     /// solved later.
     pub fn new(slices: &Slices, triangle: Triangle, a: Csr<'_, T>) -> Sliced<T> {
         assert_eq!(a.offsets.ranges(), slices.len(), "the matrix has as many rows as the levels");
-        for level in slices.levels.windows(2) {
-            for row in level[0]..level[1] {
-                let columns = others(triangle, &a.columns[a.offsets.range(row)]);
+        let columns_of = |row: usize| others(triangle, &a.columns[a.offsets.range(row)]);
+        let first_wrong = AtomicUsize::new(usize::MAX);
+        over_rows(slices.len(), 8, (), &|mut rows, ()| {
+            let mut level = slices.levels.partition_point(|&first| first <= rows.start);
+            let wrong = rows.find(|&row| {
+                while slices.levels[level] <= row {
+                    level += 1;
+                }
+                let [first, end] = [slices.levels[level - 1], slices.levels[level]];
                 let waits = |&column: &u32| match triangle {
-                    Triangle::Lower => (column as usize) < level[0],
-                    Triangle::Upper => (column as usize) >= level[1] && (column as usize) < slices.len(),
+                    Triangle::Lower => (column as usize) < first,
+                    Triangle::Upper => (column as usize) >= end && (column as usize) < slices.len(),
                 };
-                assert!(columns.iter().all(waits), "row {row} depends on rows of other levels only");
-            }
-        }
-        let key = slices.key.clone();
-        let mut sliced =
-            Sliced { triangle, key, starts: vec![0], columns: vec![], values: vec![], inverse: vec![] };
+                !columns_of(row).iter().all(waits)
+            });
+            first_wrong.fetch_min(wrong.unwrap_or(usize::MAX), Ordering::Relaxed);
+        });
+        let row = first_wrong.into_inner();
+        assert!(row == usize::MAX, "row {row} depends on rows of other levels only");
+        let width = |place: usize| slices.rows_at(triangle, place).map(|row| columns_of(row).len()).max();
+        let mut starts = vec![0; slices.count() + 1];
+        over_long_rows(slices.count(), 8 * HEIGHT, &mut starts[1..], &|places, widths: &mut [usize]| {
+            places.zip(widths).for_each(|(place, to)| *to = HEIGHT * width(place).unwrap_or(0));
+        });
         for place in 0..slices.count() {
-            let rows = slices.rows_at(triangle, place);
-            let columns = |row: usize| others(triangle, &a.columns[a.offsets.range(row)]);
-            let width = rows.clone().map(|row| columns(row).len()).max().unwrap_or(0);
-            for at in 0..width {
-                // padding beyond the end of a row reads the zero after the last row
-                let column = |row: usize| columns(row).get(at).copied().unwrap_or(slices.len() as u32);
-                sliced.columns.extend(rows.clone().map(column));
-                sliced.columns.extend((rows.len()..HEIGHT).map(|_| slices.len() as u32));
-            }
-            sliced.starts.push(sliced.columns.len());
+            starts[place + 1] += starts[place];
         }
-        sliced.values = vec![T::zero(); sliced.columns.len()];
-        sliced.inverse = vec![T::zero(); slices.len()];
-        sliced
+        let slots = starts[slices.count()];
+        let mut columns = vec![0; slots];
+        in_huge_pages(&mut columns);
+        over_slices(&starts, &mut columns, &|places, mut rest: &mut [u32]| {
+            for place in places {
+                let (own, after) = rest.split_at_mut(starts[place + 1] - starts[place]);
+                rest = after;
+                // padding beyond the end of a row reads the zero after the last row
+                own.fill(slices.len() as u32);
+                for (lane, row) in slices.rows_at(triangle, place).enumerate() {
+                    let slots = own.iter_mut().skip(lane).step_by(HEIGHT);
+                    slots.zip(columns_of(row)).for_each(|(slot, &column)| *slot = column);
+                }
+            }
+        });
+        let (mut values, inverse) = (vec![T::zero(); slots], vec![T::zero(); slices.len()]);
+        in_huge_pages(&mut values);
+        Sliced { triangle, key: slices.key.clone(), starts, columns, values, inverse }
     }
 
     /// Sets the values to those of `a`, which has the same pattern as the stored matrix.
@@ -252,20 +207,28 @@ impl<T: Value> Sliced<T> {
     /// Panics if the matrix was not stored with these slices.
     pub fn fill(&mut self, slices: &Slices, a: Csr<'_, T>) {
         assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle is stored in these slices");
-        for place in 0..slices.count() {
-            let rows = slices.rows_at(self.triangle, place);
-            let values = &mut self.values[self.starts[place]..self.starts[place + 1]];
-            for (lane, row) in rows.enumerate() {
+        let Sliced { triangle, starts, values, inverse, .. } = self;
+        over_slices(starts, values, &|places, mut rest: &mut [T]| {
+            for place in places {
+                let (own, after) = rest.split_at_mut(starts[place + 1] - starts[place]);
+                rest = after;
+                for (lane, row) in slices.rows_at(*triangle, place).enumerate() {
+                    let slots = own.iter_mut().skip(lane).step_by(HEIGHT);
+                    let entries = others(*triangle, &a.values[a.offsets.range(row)]);
+                    slots.zip(entries).for_each(|(slot, &value)| *slot = -value);
+                }
+            }
+        });
+        over_rows(inverse.len(), 8, inverse.as_mut_slice(), &|rows, inverse: &mut [T]| {
+            for (row, to) in rows.zip(inverse) {
                 let entries = &a.values[a.offsets.range(row)];
-                let slots = values.iter_mut().skip(lane).step_by(HEIGHT);
-                slots.zip(others(self.triangle, entries)).for_each(|(slot, &value)| *slot = -value);
-                let diagonal = match self.triangle {
+                let diagonal = match triangle {
                     Triangle::Lower => entries.last(),
                     Triangle::Upper => entries.first(),
                 };
-                self.inverse[row] = diagonal.map_or(T::zero(), |diagonal| diagonal.recip());
+                *to = diagonal.map_or(T::zero(), |diagonal| diagonal.recip());
             }
-        }
+        });
     }
 
     /// Bytes that a solve reads.
@@ -284,6 +247,16 @@ impl Slices {
         };
         self.rows[slice]..self.rows[slice + 1]
     }
+}
+
+/// Runs `work` on ranges of slices and their slots, on all threads. `starts` has the first slot of each slice, and
+/// the end of the last.
+fn over_slices<X: Send>(starts: &[usize], slots: &mut [X], work: &(impl Fn(Range<usize>, &mut [X]) + Sync)) {
+    let (count, offset) = (starts.len() - 1, |place: usize| starts[place]);
+    let width = slots.len() / count.max(1);
+    over_long_rows(count, width, ByRow::new(slots, &offset), &|places, slots: ByRow<'_, X>| {
+        work(places, slots.all().0);
+    });
 }
 
 /// Entries of a row without its diagonal.
@@ -378,7 +351,7 @@ pub fn solve_both<T: Value>(
     );
     let fits = |a: &Sliced<T>| Arc::ptr_eq(&a.key, &slices.key);
     assert!(
-        fits(lower) && fits(upper) && taken.len() == 2 * slices.parts(),
+        fits(lower) && fits(upper) && taken.len() == 2 * slices.stages.parts(),
         "triangles and workspace belong to these slices"
     );
     x.resize(vectors * (n + 1), T::zero());
@@ -395,12 +368,14 @@ pub fn solve_both<T: Value>(
         });
     }
     let shared = Shared(x.as_mut_ptr());
-    slices.team(taken, &|triangle, range| {
+    let forth = slices.stages.iter().map(|stage| (Triangle::Lower, stage));
+    let back = slices.stages.iter().rev().map(|stage| (Triangle::Upper, stage));
+    stages::run(forth.chain(back), taken, &|_, (triangle, _), range| {
         let (a, first, end) = match triangle {
             Triangle::Lower => (lower, range.start, range.end),
             Triangle::Upper => (upper, slices.count() - range.end, slices.count() - range.start),
         };
-        run(Walk { slices, a, first, end, vectors, x: shared });
+        simd::run(Walk { slices, a, first, end, vectors, x: shared });
     });
     for (x, (_, z)) in x.chunks_exact(n + 1).zip(pairs) {
         over_rows(n, 3, &mut **z, &|range, z: &mut [T]| {

@@ -4,8 +4,10 @@ pub mod block_diagonal;
 pub mod coarse;
 pub mod dense;
 pub mod frontal;
+mod gathered;
 pub mod inverse;
 pub mod levels;
+mod stages;
 pub mod triangular;
 
 use crate::interrupt::Interrupted;

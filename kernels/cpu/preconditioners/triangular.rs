@@ -13,18 +13,30 @@
 //! A sequential solve, [`solve`], reads the triangular matrix once, and reads or writes 2 vectors.
 //! [`levels`](super::levels) has solves on all threads.
 
+use super::Refused;
+use super::gathered::Gathered;
+use super::stages::{self, Stages};
+use crate::buffer::shared;
 use crate::cpu::formats::csr::Csr;
-use crate::cpu::preconditioners::Refused;
-use crate::cpu::run::threads::{ByRow, over_parts};
-use crate::cpu::simd::{MOST_LANES, Value};
+use crate::cpu::run::threads::{map_rows, over_rows};
+use crate::cpu::simd::{MOST_LANES, Value, prefetch};
 use crate::cpu::tuning::{GROUPS, LEAST_OF_GROUP, LEAST_OF_LEVEL};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use crate::interrupt::Phase;
+use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// Prefetch distance, in rows that are subtracted from a row. They are all over the matrix, so that without prefetches
+/// reading them took most of the factorization of `elast_bracket_p1_59k`.
+const AHEAD: usize = 2;
 
 /// Entries processed between two polls for interruption. Not measured; chosen as some tenths of a millisecond.
 const POLLED: usize = 1 << 16;
+
+/// Minimum number of rows of a level that are sorted on all threads. A guess: about 0.1 ms of work.
+const LEAST_TO_SORT: usize = 1024;
 
 /// Computes level sets for level scheduling. A row depends on every earlier row to which it is connected by
 /// an entry of either row (the pattern of `A + Aᵀ`), so that the levels suit a triangular matrix as well as
@@ -34,26 +46,8 @@ const POLLED: usize = 1 << 16;
 /// Within a level, rows are sorted by the mean position of the rows they depend on and divided into groups: a
 /// thread that has the same share of every level then finds most of its data in its own caches. Within a
 /// group, shorter rows come first, to reduce padding of slices, and rows of equal length keep their order.
-pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<usize>, Vec<u32>) {
-    let mut level = vec![0u32; rows];
-    let mut count = 0;
-    for row in 0..rows {
-        let columns = columns_of(row);
-        let (before, after) = columns.split_at(columns.partition_point(|&column| (column as usize) < row));
-        let waits = before.iter().map(|&column| level[column as usize] + 1).max().unwrap_or(0);
-        let mine = level[row].max(waits);
-        level[row] = mine;
-        count = count.max(mine as usize + 1);
-        for &column in after.iter().filter(|&&column| column as usize > row) {
-            let other = &mut level[column as usize];
-            *other = (*other).max(mine + 1);
-        }
-    }
-    let mut bounds = vec![0; count + 1];
-    level.iter().for_each(|&level| bounds[level as usize + 1] += 1);
-    for k in 1..bounds.len() {
-        bounds[k] += bounds[k - 1];
-    }
+pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32] + Sync) -> (Vec<usize>, Vec<u32>) {
+    let (level, bounds) = level_of_rows(rows, &columns_of);
     let mut next = bounds.clone();
     let mut order = vec![0; rows];
     for (row, &level) in (0..).zip(&level) {
@@ -61,43 +55,103 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
         order[*at] = row;
         *at += 1;
     }
-    // relative position of each row in its level, from 0 to 1; within a level, rows are sorted by the mean of
-    // this position over the rows that they depend on
-    let mut along = vec![0f32; rows];
-    for range in ranges(&bounds) {
-        let mine = &mut order[range];
-        mine.sort_by_cached_key(|&row| {
-            let columns = columns_of(row as usize).iter().map(|&column| column as usize);
-            let earlier = columns.filter(|&column| level[column] < level[row as usize]);
-            let (sum, count) = earlier.fold((0.0, 0.0), |(sum, count), at| (sum + along[at], count + 1.0));
-            let mean: f32 = if count > 0.0 { sum / count } else { row as f32 / rows as f32 };
-            // the mean is neither negative nor NaN, so its bits sort like the number
-            mean.to_bits()
-        });
-        let step = 1.0 / mine.len() as f32;
-        (0..).zip(&*mine).for_each(|(at, &row)| along[row as usize] = step * at as f32);
-        let lengths = |&row: &u32| {
-            let columns = columns_of(row as usize);
-            (columns.partition_point(|&column| column < row), columns.len())
-        };
-        let group = mine.len().div_ceil(GROUPS).next_multiple_of(MOST_LANES).max(LEAST_OF_GROUP);
-        mine.chunks_mut(group).for_each(|group| group.sort_by_cached_key(|row| (lengths(row), *row)));
-    }
+    // run inside the thread pool: its threads then do not go to sleep between levels
+    rayon::scope(|_| sort_levels(&bounds, &mut order, &level, &columns_of));
     let mut places = vec![0; rows];
-    (0..).zip(order).for_each(|(place, row)| places[row as usize] = place);
+    let to = shared(&mut places);
+    over_rows(rows, 2, (), &|range, ()| {
+        range.for_each(|place| to[order[place] as usize].store(place as u32, Ordering::Relaxed));
+    });
     (bounds, places)
+}
+
+/// Sorts the rows of each level, see [`levels`]; they are given in ascending order.
+fn sort_levels<'r>(
+    bounds: &[usize],
+    order: &mut [u32],
+    level: &[u32],
+    columns_of: &(impl Fn(usize) -> &'r [u32] + Sync),
+) {
+    let rows = order.len();
+    // relative position of each row in its level, from 0 to 1, as bits: within a level, rows are sorted by the mean of
+    // this position over the rows that they depend on
+    let mut along = vec![0; rows];
+    let along = shared(&mut along);
+    let by_mean = |&row: &u32| {
+        let columns = columns_of(row as usize).iter().map(|&column| column as usize);
+        let earlier = columns.filter(|&column| level[column] < level[row as usize]);
+        let (sum, count) = earlier.fold((0.0, 0.0), |(sum, count), at| {
+            (sum + f32::from_bits(along[at].load(Ordering::Relaxed)), count + 1.0)
+        });
+        let mean: f32 = if count > 0.0 { sum / count } else { row as f32 / rows as f32 };
+        // the mean is neither negative nor NaN, so its bits sort like the number
+        u64::from(mean.to_bits()) << 32 | u64::from(row)
+    };
+    let by_lengths = |row: u32| {
+        let columns = columns_of(row as usize);
+        let [below, all] = [columns.partition_point(|&column| column < row), columns.len()]
+            .map(|length| length.min(usize::from(u16::MAX)) as u64);
+        below << 48 | all << 32 | u64::from(row)
+    };
+    let mut keys: Vec<u64> = vec![];
+    for range in ranges(bounds) {
+        let mine = &mut order[range];
+        let (step, group) = (1.0 / mine.len() as f32, mine.len().div_ceil(GROUPS));
+        let group = group.next_multiple_of(MOST_LANES).max(LEAST_OF_GROUP);
+        let finish = |(at, (keys, rows)): (usize, (&mut [u64], &mut [u32]))| {
+            for (place, key) in (at * group..).zip(&mut *keys) {
+                let row = *key as u32;
+                along[row as usize].store((step * place as f32).to_bits(), Ordering::Relaxed);
+                *key = by_lengths(row);
+            }
+            keys.sort_unstable();
+            rows.iter_mut().zip(keys).for_each(|(row, key)| *row = *key as u32);
+        };
+        if mine.len() >= LEAST_TO_SORT && rayon::current_num_threads() > 1 {
+            mine.par_iter().map(by_mean).collect_into_vec(&mut keys);
+            keys.par_sort_unstable();
+            keys.par_chunks_mut(group).zip(mine.par_chunks_mut(group)).enumerate().for_each(finish);
+        } else {
+            keys.clear();
+            keys.extend(mine.iter().map(by_mean));
+            keys.sort_unstable();
+            keys.chunks_mut(group).zip(mine.chunks_mut(group)).enumerate().for_each(finish);
+        }
+    }
+}
+
+/// Computes the level of each row, the first row of each level in level order, and the end of the last. On one
+/// thread, because a row's level follows from those of earlier rows; without branches, because whether a column
+/// is below the diagonal is unpredictable in short rows.
+fn level_of_rows<'r>(rows: usize, columns_of: &impl Fn(usize) -> &'r [u32]) -> (Vec<u32>, Vec<usize>) {
+    // the level plus one of each row done; for a row to come, the largest such number of the rows that list it
+    let mut level = vec![0u32; rows];
+    let mut count = 0;
+    for row in 0..rows {
+        let columns = columns_of(row);
+        let waits = columns.iter().fold(level[row], |most, &column| {
+            let other = level[column as usize];
+            most.max(if (column as usize) < row { other } else { 0 })
+        });
+        let mine = waits + 1;
+        for &column in columns {
+            let other = &mut level[column as usize];
+            *other = (*other).max(if column as usize > row { mine } else { 0 });
+        }
+        level[row] = mine;
+        count = count.max(mine as usize);
+    }
+    level.iter_mut().for_each(|level| *level -= 1);
+    let mut bounds = vec![0; count + 1];
+    level.iter().for_each(|&level| bounds[level as usize + 1] += 1);
+    for k in 1..bounds.len() {
+        bounds[k] += bounds[k - 1];
+    }
+    (level, bounds)
 }
 
 fn ranges(bounds: &[usize]) -> impl Iterator<Item = Range<usize>> + '_ {
     bounds.windows(2).map(|b| b[0]..b[1])
-}
-
-/// Number of parts into which threads divide a level, and their boundaries.
-fn share(level: &Range<usize>, entries: usize) -> (usize, impl Fn(usize) -> usize + Sync + use<>) {
-    let (start, len) = (level.start, level.len());
-    let most = if rayon::current_num_threads() == 1 { 1 } else { 2 * rayon::current_num_threads() };
-    let count = ((entries + len) / LEAST_OF_LEVEL).clamp(1, most);
-    (count, move |part| start + part * len / count)
 }
 
 /// Triangle of a matrix, and the position of the diagonal in its rows.
@@ -150,53 +204,69 @@ fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T
     }
 }
 
-/// Eliminates all rows, level by level. `eliminate(row, values of earlier rows, own values)` returns the
-/// pivot as an error if it is unusable. Fails with the first unusable pivot of the first level that has one.
+/// The values of a factorization, which threads share.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+
+// SAFETY: all accesses are in `eliminate_all`, whose safety comment shows that they do not conflict
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// Eliminates all rows, level by level. `eliminate(row, values of earlier rows, own values, its places)` returns the
+/// pivot as an error if it is unusable. Fails with the first unusable pivot of the first stage that has one.
 fn eliminate_all<T: Value>(
     levels: &[usize],
     offsets: OffsetsRef<'_>,
     values: &mut [T],
-    eliminate: &(impl Fn(usize, &[T], &mut [T]) -> Result<(), T> + Sync),
+    eliminate: &(impl Fn(usize, &[T], &mut [T], &mut Gathered<T>) -> Result<(), T> + Sync),
 ) -> Result<(), Refused<T>> {
     let rows = levels.last().copied().unwrap_or(0);
     assert!(offsets.ranges() == rows && offsets.end() == values.len(), "there is one value for each entry");
-    let offset = |row: usize| offsets.at(row);
+    assert!(levels.is_sorted(), "levels ascend");
+    let length = |row: usize| offsets.range(row).len();
+    // for each entry left of the diagonal, the entries of another row are looked up
+    let stages = Stages::new(ranges(levels), LEAST_OF_LEVEL, |row| length(row) * (4 + length(row) / 4));
     let refused: Mutex<Option<(usize, T)>> = Mutex::new(None);
-    let phase = Phase::new("incomplete factorization", values.len() as f64);
-    let refuse = |row: usize, pivot: T| {
-        let mut first = refused.lock().unwrap_or_else(PoisonError::into_inner);
-        *first = first.filter(|&(earlier, _)| earlier < row).or(Some((row, pivot)));
-    };
-    // the loop over levels polls too, because the counters of short parts may never reach a poll
-    let mut polled = 0;
-    let level = |level: Range<usize>| -> Result<(), Refused<T>> {
-        let (start, end) = (offset(level.start), offset(level.end));
-        let (count, bound) = share(&level, end - start);
-        let (earlier, rest) = values.split_at_mut(start);
-        let mine = ByRow::starting(level.start, &mut rest[..end - start], &offset);
-        over_parts(count, &bound, mine, &|rows, mine: ByRow<'_, T>| {
-            let (mut values, _) = mine.all();
-            let mut counter = phase.counter();
-            for row in rows {
-                let (mine, rest) = values.split_at_mut(offsets.range(row).len());
-                values = rest;
-                if counter.add(mine.len()).is_err() {
-                    return;
-                }
-                eliminate(row, earlier, mine).unwrap_or_else(|pivot| refuse(row, pivot));
-            }
-        });
-        let refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.map_or(Ok(()), |(at, value)| Err(Refused::Pivot { at, value }))?;
-        polled += end - start;
-        if polled >= POLLED {
-            polled = 0;
-            phase.check()?;
+    // the first row that need not be eliminated
+    let (stop, phase) = (AtomicUsize::new(rows), Phase::new("incomplete factorization", values.len() as f64));
+    // for each thread its workspace, and the number of entries since it polled for interruption
+    let own: Vec<_> =
+        (0..rayon::current_num_threads()).map(|_| Mutex::<(Gathered<T>, usize)>::default()).collect();
+    let all = Shared(values.as_mut_ptr());
+    let work = |thread: usize, (_, stage): ((), &[usize]), rows: Range<usize>| {
+        if rows.start >= stop.load(Ordering::Relaxed) {
+            return;
         }
-        Ok(())
+        let Shared(all) = { all };
+        let (gathered, pending) = &mut *own[thread].lock().unwrap_or_else(PoisonError::into_inner);
+        let is_shared = stage.len() > 2;
+        for row in rows {
+            let (known, mine) = (if is_shared { stage[0] } else { row }, offsets.range(row));
+            *pending += mine.len();
+            if *pending >= POLLED && phase.advance(std::mem::take(pending) as u64).is_err() {
+                return stop.store(0, Ordering::Relaxed);
+            }
+            // SAFETY: the offsets ascend up to the number of values. Only this thread works on this part, so that no
+            // other one accesses the values of `row`. Earlier values are those of earlier stages, or of earlier rows
+            // of this part if it is the only one of its stage: no thread writes to them any more.
+            let (earlier, mine) = unsafe {
+                let earlier = std::slice::from_raw_parts(all, offsets.at(known));
+                (earlier, std::slice::from_raw_parts_mut(all.add(mine.start), mine.len()))
+            };
+            if let Err(pivot) = eliminate(row, earlier, mine, gathered) {
+                let mut first = refused.lock().unwrap_or_else(PoisonError::into_inner);
+                *first = first.filter(|&(before, _)| before < row).or(Some((row, pivot)));
+                // an earlier row may be refused in another part of this stage
+                stop.fetch_min(stage[stage.len() - 1], Ordering::Relaxed);
+                return;
+            }
+        }
     };
-    // run inside the thread pool: its threads then do not go to sleep between levels
-    rayon::scope(|_| ranges(levels).try_for_each(level))?;
+    let stages_with = stages.iter().map(|stage| ((), stage));
+    stages::run(stages_with, &mut stages.marks(1), &work);
+    let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+    refused.map_or(Ok(()), |(at, value)| Err(Refused::Pivot { at, value }))?;
     Ok(phase.check()?)
 }
 
@@ -215,7 +285,7 @@ pub fn incomplete_cholesky<T: Value>(
     values: &mut [T],
 ) -> Result<(), Refused<T>> {
     let columns_of = |row: usize| &columns[offsets.range(row)];
-    eliminate_all(levels, offsets, values, &|i, earlier, mine| {
+    eliminate_all(levels, offsets, values, &|i, earlier, mine, _| {
         let columns = columns_of(i);
         if columns.last().is_none_or(|&last| last as usize != i) {
             return Err(T::zero());
@@ -263,25 +333,30 @@ pub fn incomplete_lu<T: Value>(
     values: &mut [T],
 ) -> Result<(), Refused<T>> {
     let columns_of = |row: usize| &columns[offsets.range(row)];
-    let diagonal_of = |row: usize| columns_of(row).partition_point(|&column| (column as usize) < row);
-    eliminate_all(levels, offsets, values, &|i, earlier, mine| {
-        let (columns, diagonal) = (columns_of(i), diagonal_of(i));
+    let diagonals = map_rows(offsets.ranges(), 8, &|row| {
+        columns_of(row).partition_point(|&column| (column as usize) < row) as u32
+    });
+    eliminate_all(levels, offsets, values, &|i, earlier, mine, own| {
+        let (columns, diagonal) = (columns_of(i), diagonals[i] as usize);
         if columns.get(diagonal).is_none_or(|&column| column as usize != i) {
             return Err(T::zero());
         }
-        for at in 0..diagonal {
-            let k = columns[at] as usize;
-            let (others, row, pivot) = (columns_of(k), &earlier[offsets.range(k)], diagonal_of(k));
-            let factor = mine[at] / row[pivot];
-            mine[at] = factor;
-            let mut to = at + 1;
-            for (&column, &u) in others[pivot + 1..].iter().zip(&row[pivot + 1..]) {
-                to += columns[to..].iter().take_while(|&&own| own < column).count();
-                if columns.get(to) == Some(&column) {
-                    mine[to] -= factor * u;
-                }
+        own.load(columns, mine);
+        let beyond_diagonal =
+            |k: usize| (diagonals[k] as usize + 1).min(offsets.range(k).len())..offsets.range(k).len();
+        for (at, &k) in columns[..diagonal].iter().enumerate() {
+            if let Some(&later) = columns[..diagonal].get(at + AHEAD) {
+                let (row, range) = (offsets.range(later as usize), beyond_diagonal(later as usize));
+                prefetch(&columns_of(later as usize)[range.clone()]);
+                prefetch(&earlier[row][range]);
             }
+            let k = k as usize;
+            let (others, row, pivot) = (columns_of(k), &earlier[offsets.range(k)], diagonals[k] as usize);
+            let factor = own.values[at] / row[pivot];
+            own.values[at] = factor;
+            own.subtract(factor, &others[pivot + 1..], &row[pivot + 1..]);
         }
+        own.store(columns, mine);
         let pivot = mine[diagonal];
         if pivot.is_finite() && !pivot.is_zero() { Ok(()) } else { Err(pivot) }
     })

@@ -267,6 +267,17 @@ pub fn over_rows<D: Split>(rows: usize, streams: usize, data: D, work: &(impl Fn
     over_parts(count, &bound, data, work);
 }
 
+/// Like [`over_rows`], for rows that take long: parts begin at any row, so that few rows suffice for all threads.
+pub fn over_long_rows<D: Split>(
+    rows: usize,
+    streams: usize,
+    data: D,
+    work: &(impl Fn(Range<usize>, D) + Sync),
+) {
+    let parts = tasks(rows * streams).clamp(1, rows.max(1));
+    over_parts(parts, &|part| part * rows / parts, data, work);
+}
+
 /// Fills an array whose rows (or groups of rows) are contiguous: calls
 /// `fill(rows, part, index of the part's first element)` on all threads.
 pub fn fill_by_rows<X: Send>(
