@@ -4,8 +4,11 @@ use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::numbers::Real;
 use crate::permutation::Permutation;
-use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_kernels::interrupt::{Interrupted, Phase};
+use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::interrupt::{Counter, Phase};
+use rayon::prelude::*;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Permutation {
     /// Computes the reverse Cuthill-McKee ordering (1969): a breadth-first search from a pseudo-peripheral
@@ -17,61 +20,55 @@ impl Permutation {
         if rows != cols {
             return Err(Error::NotSquare { what: "reordering", rows, cols });
         }
+        let searches = Searches::new(a);
+        // run inside the thread pool: its threads then do not go to sleep between levels
+        let mut order = rayon::scope(|_| searches.order())?;
+        order.reverse();
+        Permutation::from_old_of_new(order)
+    }
+}
+
+/// Marks of vertices. Every other mark is the place, counted from one, of the first vertex of the current level that
+/// is a neighbour.
+const SEEN: u32 = 0;
+const UNSEEN: u32 = u32::MAX;
+
+/// Minimum number of vertices of a level that is extended on all threads, and number of vertices per task. A guess: a
+/// task takes some ten microseconds.
+const LEAST_OF_LEVEL: usize = 1024;
+const TASK: usize = 128;
+
+/// Breadth-first searches in a pattern, which is treated as symmetric.
+struct Searches<'a, T: Real> {
+    a: &'a Csr<T>,
+    transposed: Option<Transposed>,
+    marks: Vec<AtomicU32>,
+    phase: Phase,
+}
+
+impl<'a, T: Real> Searches<'a, T> {
+    fn new(a: &'a Csr<T>) -> Self {
         let transposed = if is_mirrored(a) { None } else { Some(Transposed::new(a)) };
-        let degree = |v: u32| a.row_columns(v as usize).len();
-        let mut order: Vec<u32> = Vec::with_capacity(rows);
-        // the search in which a vertex was last seen
-        let mut seen = vec![0u32; rows];
-        let mut current_search = 0;
-        // neighbours of the current vertex that were not seen before: degree in the upper bits, vertex in the
-        // lower ones, so that sorting orders them by degree
-        let mut fresh: Vec<u64> = vec![];
-        let phase = Phase::new("reverse Cuthill-McKee ordering", 0.0);
-        let mut counter = phase.counter();
-        let mut search = |start: u32, order: &mut Vec<u32>, done: usize, sorted: bool| {
-            current_search += 1;
-            order.truncate(done);
-            order.push(start);
-            seen[start as usize] = current_search;
-            let (mut head, mut level_start, mut depth) = (done, done, 0);
-            while head < order.len() {
-                let level_end = order.len();
-                level_start = head;
-                for at in head..level_end {
-                    let vertex = order[at] as usize;
-                    let others = transposed.as_ref().map_or(&[][..], |transposed| transposed.row(vertex));
-                    counter.add(degree(order[at]) + others.len())?;
-                    for &neighbour in a.row_columns(vertex).iter().chain(others) {
-                        if seen[neighbour as usize] != current_search {
-                            seen[neighbour as usize] = current_search;
-                            if sorted {
-                                fresh.push((degree(neighbour) as u64) << 32 | u64::from(neighbour));
-                            } else {
-                                order.push(neighbour);
-                            }
-                        }
-                    }
-                    fresh.sort_unstable();
-                    order.extend(fresh.drain(..).map(|key| key as u32));
-                }
-                head = level_end;
-                depth += 1;
-            }
-            let farthest = order[level_start..].iter().copied().min_by_key(|&v| (degree(v), v));
-            Ok::<_, Interrupted>((depth, farthest.unwrap_or(start)))
-        };
-        let mut placed = vec![false; rows];
+        let marks = (0..a.rows()).map(|_| AtomicU32::new(UNSEEN)).collect();
+        Searches { a, transposed, marks, phase: Phase::new("reverse Cuthill-McKee ordering", 0.0) }
+    }
+
+    /// The Cuthill-McKee ordering.
+    fn order(&self) -> Result<Vec<u32>> {
+        let rows = self.a.rows();
+        let (mut order, mut placed) = (Vec::with_capacity(rows), vec![false; rows]);
+        let mut counter = self.phase.counter();
         for seed in 0..rows as u32 {
             if placed[seed as usize] {
                 continue;
             }
             let done = order.len();
             // the first search only finds a start vertex
-            let (mut depth, mut candidate) = search(seed, &mut order, done, false)?;
+            let (mut depth, mut candidate) = self.search(seed, &mut order, done, false, &mut counter)?;
             // a vertex of the last level has a larger eccentricity; three searches are enough in practice to
             // find a pseudo-peripheral vertex
             for _ in 0..3 {
-                let (deeper, next) = search(candidate, &mut order, done, true)?;
+                let (deeper, next) = self.search(candidate, &mut order, done, true, &mut counter)?;
                 if deeper <= depth {
                     break;
                 }
@@ -81,8 +78,102 @@ impl Permutation {
                 placed[v as usize] = true;
             }
         }
-        order.reverse();
-        Permutation::from_old_of_new(order)
+        Ok(order)
+    }
+
+    fn degree(&self, v: u32) -> usize {
+        self.a.row_columns(v as usize).len()
+    }
+
+    fn neighbours(&self, v: u32) -> impl Iterator<Item = u32> {
+        let others = self.transposed.as_ref().map_or(&[][..], |transposed| transposed.row(v as usize));
+        self.a.row_columns(v as usize).iter().chain(others).copied()
+    }
+
+    /// Replaces `order[done..]`, the vertices of the last search in this component, by those found from `start`:
+    /// neighbours by increasing degree if `sorted`. Returns the number of levels, and the vertex of smallest degree
+    /// in the last one.
+    fn search(
+        &self,
+        start: u32,
+        order: &mut Vec<u32>,
+        done: usize,
+        sorted: bool,
+        counter: &mut Counter<'_>,
+    ) -> Result<(usize, u32)> {
+        let set = |v: u32, mark: u32| self.marks[v as usize].store(mark, Relaxed);
+        over_rows(order.len() - done, 2, (), &|range, ()| {
+            order[done..][range].iter().for_each(|&v| set(v, UNSEEN));
+        });
+        order.truncate(done);
+        order.push(start);
+        set(start, SEEN);
+        let (mut head, mut level_start, mut depth) = (done, done, 0);
+        while head < order.len() {
+            level_start = head;
+            head = order.len();
+            depth += 1;
+            if head - level_start >= LEAST_OF_LEVEL && rayon::current_num_threads() > 1 {
+                self.extend_on_all_threads(level_start, order, sorted)?;
+                continue;
+            }
+            let mut fresh = vec![];
+            for at in level_start..head {
+                let vertex = order[at];
+                counter.add(self.neighbours(vertex).count())?;
+                self.find(vertex, UNSEEN, sorted, &mut fresh);
+                order.extend(fresh.drain(..).map(|key| key as u32));
+            }
+        }
+        let farthest = order[level_start..].iter().copied().min_by_key(|&v| (self.degree(v), v));
+        Ok((depth, farthest.unwrap_or(start)))
+    }
+
+    /// Finds the neighbours of a vertex that have this mark, and marks them as seen. A key has the degree in the upper
+    /// bits and the vertex in the lower ones, so that sorting orders them by degree.
+    fn find(&self, vertex: u32, wanted: u32, sorted: bool, fresh: &mut Vec<u64>) {
+        for neighbour in self.neighbours(vertex) {
+            let mark = &self.marks[neighbour as usize];
+            if mark.load(Relaxed) == wanted {
+                mark.store(SEEN, Relaxed);
+                let degree = if sorted { self.degree(neighbour) as u64 } else { 0 };
+                fresh.push(degree << 32 | u64::from(neighbour));
+            }
+        }
+        if sorted {
+            fresh.sort_unstable();
+        }
+    }
+
+    /// Appends the vertices behind the level `order[first..]`, in the same order as on one thread: each vertex comes
+    /// behind those found by earlier vertices of the level, so it is found by the first of its neighbours.
+    fn extend_on_all_threads(&self, first: usize, order: &mut Vec<u32>, sorted: bool) -> Result<()> {
+        let place = |task: usize| first + task * TASK + 1..;
+        let level = order[first..].par_chunks(TASK).enumerate();
+        level.clone().try_for_each(|(task, vertices)| {
+            let mut work = 0;
+            for (place, &vertex) in place(task).zip(vertices) {
+                work += self.neighbours(vertex).count();
+                for neighbour in self.neighbours(vertex) {
+                    let mark = &self.marks[neighbour as usize];
+                    if mark.load(Relaxed) > place as u32 {
+                        mark.fetch_min(place as u32, Relaxed);
+                    }
+                }
+            }
+            self.phase.advance(work as u64)
+        })?;
+        let found = level.map(|(task, vertices)| {
+            let (mut found, mut fresh) = (vec![], vec![]);
+            for (place, &vertex) in place(task).zip(vertices) {
+                self.find(vertex, place as u32, sorted, &mut fresh);
+                found.extend(fresh.drain(..).map(|key| key as u32));
+            }
+            found
+        });
+        let found: Vec<Vec<u32>> = found.collect();
+        found.iter().for_each(|found| order.extend_from_slice(found));
+        Ok(())
     }
 }
 

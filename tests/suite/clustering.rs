@@ -1,4 +1,5 @@
-//! Clustered orderings are valid on every graph, do not depend on the number of threads, and have runs with small halos.
+//! Clustered orderings are valid on every graph and have runs with small halos; they and RCM do not depend on the number
+//! of threads.
 
 use krysp::partition::halo;
 use krysp::testing::matrices::{
@@ -46,9 +47,16 @@ fn orderings_do_not_depend_on_the_number_of_threads() {
         named("elasticity", elasticity(8)),
         named("R-MAT", rmat(11, 16_000)),
         named("circuit", circuit(6_000, 900)),
+        // its levels have up to 1,800 vertices
+        named("wide stencil", stencil7(50)),
         named("hubs", hashed_circuit(6_000)),
     ]);
     for (name, a) in cases {
+        let rcm = || Permutation::rcm(&a).unwrap();
+        let one = on_threads(1, rcm);
+        for threads in [2, 3, 7] {
+            assert!(on_threads(threads, rcm) == one, "{name}, RCM, {threads} threads");
+        }
         for rows in [1, 100, 1000] {
             let number = || Permutation::clustered(&a, rows).unwrap();
             let permutation = on_threads(1, number);
