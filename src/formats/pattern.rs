@@ -285,7 +285,8 @@ pub(crate) fn by_rows(
     let most = (count / BUCKET).clamp(1, BUCKETS);
     let shift = (0..usize::BITS).find(|&shift| rows >> shift < most).unwrap_or(0);
     let (buckets, bucket_of) = ((rows >> shift) + 1, |row: u32| row as usize >> shift);
-    let piece = count.div_ceil(tasks(count)).max(1);
+    // few pieces, because one thread divides each bucket among them
+    let piece = count.div_ceil(tasks(count).min(2 * rayon::current_num_threads())).max(1);
     let pieces: Vec<Range<usize>> =
         (0..count).step_by(piece).map(|start| start..count.min(start + piece)).collect();
     let mut counts = vec![vec![0usize; buckets]; pieces.len()];

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows, over_parts, tasks};
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;
 use std::sync::{Mutex, PoisonError};
@@ -50,7 +50,7 @@ pub(super) fn solve_rows<T: Real, W, R: Default + Clone + Send>(
     let phase = Phase::new("approximate inverse", pattern.rows() as f64);
     let offset = |row: usize| pattern.offsets.at(row);
     let data = (results.as_mut_slice(), ByRow::new(values, &offset));
-    over_rows(pattern.rows(), STREAMS, data, &|rows, (results, values): (&mut [R], ByRow<'_, T>)| {
+    over_long_rows(pattern.rows(), STREAMS, data, &|rows, (results, values): (&mut [R], ByRow<'_, T>)| {
         let (mut values, _) = values.all();
         let (mut scratch, mut pending) = (scratch(), 0);
         for (row, result) in rows.zip(results) {

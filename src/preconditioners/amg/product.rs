@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows, over_parts, tasks};
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;
@@ -137,7 +137,7 @@ pub(crate) fn assembled(
     size: usize,
     row: &(dyn Fn(usize, &mut Row) + Sync),
 ) -> Result<(Pattern, Buffer<f64>)> {
-    let parts = tasks(rows * STREAMS).min(rows);
+    let parts = tasks(rows * STREAMS * size).min(rows);
     let phase = Phase::new("sparse matrix product", 0.0);
     let mut collected = vec![Collected::default(); parts];
     let rows_of = |part: usize| -> Range<usize> { part * rows / parts..(part + 1) * rows / parts };
@@ -193,7 +193,7 @@ pub(super) fn numbers(
     let mut values = Buffer::zeros(pattern.entries() * size);
     let offset = |row: usize| pattern.offsets.at(row) * size;
     let data = ByRow::new(&mut values, &offset);
-    over_rows(pattern.rows(), STREAMS, data, &|rows, values: ByRow<'_, f64>| {
+    over_long_rows(pattern.rows(), STREAMS * size, data, &|rows, values: ByRow<'_, f64>| {
         let (mut values, _) = values.all();
         let (mut local, mut counter) = (Row::new(pattern.cols(), size), phase.counter());
         for at in rows {
@@ -230,8 +230,9 @@ pub(super) fn values(a: impl LeftFactor, b: &impl RowAccess, pattern: &Pattern) 
 /// Prefetch distance, in entries of `A`, for rows of `B`; their offsets are prefetched twice as far ahead.
 const AHEAD: usize = 12;
 
-/// Number of rows in a piece.
-pub(super) const PIECE: usize = 4096;
+/// Number of rows in a piece, which one thread computes. Few, so that levels of some thousand rows occupy all threads:
+/// with 4096, the product of the second level of elasticity on 55³ nodes had two pieces.
+pub(super) const PIECE: usize = 256;
 
 /// A product that is only read row by row. It is stored in the pieces in which it was computed, and the
 /// columns of a row are not sorted.

@@ -12,7 +12,7 @@ use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::run::followed::{Followed, Then};
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ pub(crate) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
     let offsets = Offsets::of_rows(pattern.rows() * rows, &length);
     let mut all = Buffer::zeros(offsets.end());
     let offset = |row: usize| offsets.at(row);
-    over_rows(offsets.ranges(), 32, ByRow::new(&mut all, &offset), &|range, part: ByRow<'_, u32>| {
+    over_long_rows(offsets.ranges(), 32, ByRow::new(&mut all, &offset), &|range, part: ByRow<'_, u32>| {
         let (part, _) = part.all();
         let blocks = range.flat_map(|row| pattern.row(row / rows));
         for (to, &column) in part.chunks_exact_mut(columns).zip(blocks) {
@@ -175,7 +175,7 @@ pub(crate) fn rounded(blocks: impl LeftFactor, scale: f64) -> Buffer<f32> {
     let mut values = Buffer::zeros(pattern.entries() * rows * columns);
     let offset = |node: usize| pattern.offsets.at(node) * rows * columns;
     let data = ByRow::new(&mut values, &offset);
-    over_rows(pattern.rows(), 256, data, &|nodes, part: ByRow<'_, f32>| {
+    over_long_rows(pattern.rows(), 256, data, &|nodes, part: ByRow<'_, f32>| {
         let (mut part, _) = part.all();
         if [rows, columns] == [1, 1] {
             let entries = pattern.offsets.at(nodes.start)..pattern.offsets.at(nodes.end);
@@ -210,15 +210,20 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
     let mut values = Buffer::zeros(entries * square + SLACK);
     let data = &mut values[..entries * square];
     let offset = |node: usize| a.pattern.offsets.at(node) * square;
-    over_rows(a.pattern.rows(), 32 * square, ByRow::new(data, &offset), &|nodes, part: ByRow<'_, f32>| {
-        let (part, _) = part.all();
-        let blocks = nodes.flat_map(|node| a.pattern.offsets.range(node).map(move |entry| (node, entry)));
-        for ((node, entry), to) in blocks.zip(part.chunks_exact_mut(square)) {
-            for (row, line) in a.lines(node, entry).enumerate() {
-                (0..size).for_each(|column| to[column * size + row] = (line[column] * scale) as f32);
+    over_long_rows(
+        a.pattern.rows(),
+        32 * square,
+        ByRow::new(data, &offset),
+        &|nodes, part: ByRow<'_, f32>| {
+            let (part, _) = part.all();
+            let blocks = nodes.flat_map(|node| a.pattern.offsets.range(node).map(move |entry| (node, entry)));
+            for ((node, entry), to) in blocks.zip(part.chunks_exact_mut(square)) {
+                for (row, line) in a.lines(node, entry).enumerate() {
+                    (0..size).for_each(|column| to[column * size + row] = (line[column] * scale) as f32);
+                }
             }
-        }
-    });
+        },
+    );
     values
 }
 
@@ -227,7 +232,7 @@ pub(crate) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: u
     let square = size * size;
     let mut blocks = Buffer::zeros(nodes.entries() * square);
     let offset = |node: usize| nodes.offsets.at(node) * square;
-    over_rows(nodes.rows(), 256, ByRow::new(&mut blocks, &offset), &|range, part: ByRow<'_, f64>| {
+    over_long_rows(nodes.rows(), 256, ByRow::new(&mut blocks, &offset), &|range, part: ByRow<'_, f64>| {
         let (mut part, _) = part.all();
         for node in range {
             let columns = nodes.row(node);

@@ -21,7 +21,7 @@ use super::power_below;
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_long_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -77,7 +77,7 @@ impl Strength {
         let (mut most, mut left_out) = (vec![0.0; nodes], vec![false; nodes]);
         let any_weak = AtomicBool::new(false);
         let data = (most.as_mut_slice(), left_out.as_mut_slice());
-        over_rows(nodes, 32, data, &|range, (most, left_out): (&mut [f64], &mut [bool])| {
+        over_long_rows(nodes, 32, data, &|range, (most, left_out): (&mut [f64], &mut [bool])| {
             for ((node, most), left_out) in range.zip(most).zip(left_out) {
                 let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
                 let root = roots[node];
@@ -106,7 +106,7 @@ impl Strength {
         let (mut marks, mut lengths) = (Buffer::<u8>::zeros(a.pattern.entries()), vec![0u32; nodes]);
         let offset = |node: usize| a.pattern.offsets.at(node);
         let data = (ByRow::new(&mut marks, &offset), lengths.as_mut_slice());
-        over_rows(nodes, 32, data, &|nodes, (marks, lengths): (ByRow<'_, u8>, &mut [u32])| {
+        over_long_rows(nodes, 32, data, &|nodes, (marks, lengths): (ByRow<'_, u8>, &mut [u32])| {
             let (mut marks, _) = marks.all();
             for (node, length) in nodes.zip(lengths) {
                 let (own, rest) = marks.split_at_mut(row(node).len());
@@ -120,7 +120,7 @@ impl Strength {
         let offsets = Offsets::of_rows(nodes, &|node| lengths[node] as usize);
         let mut columns = Buffer::zeros(offsets.end());
         let offset = |node: usize| offsets.at(node);
-        over_rows(nodes, 32, ByRow::new(&mut columns, &offset), &|nodes, part: ByRow<'_, u32>| {
+        over_long_rows(nodes, 32, ByRow::new(&mut columns, &offset), &|nodes, part: ByRow<'_, u32>| {
             let (part, _) = part.all();
             let (mut count, entries) =
                 (0, a.pattern.offsets.at(nodes.start)..a.pattern.offsets.at(nodes.end));
