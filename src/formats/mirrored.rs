@@ -9,12 +9,10 @@ use std::ops::Range;
 /// each row `j` are ascending too, so that a cursor per row replaces the search.
 pub(crate) struct Mirrored<'a, T: Real> {
     csr: &'a Csr<T>,
-    /// Cursor of each row: the entry to examine next.
+    /// Cursor of each row: the entry to examine next, counted from one; zero before the first visit. The system
+    /// provides memory for those rows only that are visited.
     next: Vec<u32>,
 }
-
-/// Cursor of a row that was not visited yet.
-const NEW: u32 = u32::MAX;
 
 impl<T: Real> Mirrored<'_, T> {
     /// Value of the entry in row `col` and column `row`, if it is stored.
@@ -22,13 +20,13 @@ impl<T: Real> Mirrored<'_, T> {
         let columns = self.csr.row_columns(col);
         let before = |&column: &u32| (column as usize) < row;
         let at = match self.next[col] {
-            NEW => columns.partition_point(before),
+            0 => columns.partition_point(before),
             next => {
-                let next = next as usize;
+                let next = next as usize - 1;
                 next + columns[next..].iter().take_while(|column| before(column)).count()
             }
         };
-        self.next[col] = at as u32;
+        self.next[col] = at as u32 + 1;
         columns.get(at).filter(|&&column| column as usize == row).map(|_| self.csr.row_values(col)[at])
     }
 }
@@ -39,11 +37,12 @@ pub(crate) fn over_mirrored_rows<T: Real>(
     work: &(impl Fn(Range<usize>, Mirrored<'_, T>) + Sync),
 ) {
     let rows = csr.rows();
-    // each part initializes a cursor for every row: limit the parts so that all cursors together are at most
-    // as many as the entries
-    let count = tasks(12 * rows).min(csr.nnz() / rows.max(1)).max(1);
+    // each part has a cursor for every row: limit the parts, so that all cursors together are hardly more than the
+    // entries, as long as there are two parts for each thread
+    let most = (csr.nnz() / rows.max(1)).max(2 * rayon::current_num_threads());
+    let count = tasks(12 * rows).min(most).max(1);
     over_parts(count, &|part| rows * part / count, (), &|rows, ()| {
-        work(rows, Mirrored { csr, next: vec![NEW; csr.rows()] });
+        work(rows, Mirrored { csr, next: vec![0; csr.rows()] });
     });
 }
 

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::formats::Csr;
 use crate::formats::matrix_source::check_square;
 use crate::numbers::Real;
+use krysp_kernels::cpu::run::threads::{fill_by_rows, map_rows};
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::{Counter, Interrupted, Phase};
 use krysp_solvers::Element;
@@ -111,17 +112,24 @@ fn largest<T: Real>(a: &Csr<T>, row: usize) -> f64 {
 impl<'a> Search<'a> {
     fn new<T: Real>(a: &'a Csr<T>) -> Search<'a> {
         let n = a.rows();
-        let mut costs = Vec::with_capacity(a.nnz());
-        for row in 0..n {
-            let most = largest(a, row).ln();
-            costs.extend(a.row_values(row).iter().map(|value| match Element::to_f64(*value).abs() {
-                0.0 => f64::INFINITY,
-                value => most - value.ln(),
-            }));
-        }
+        let (offsets, columns) = (&a.pattern().offsets, a.columns());
+        let mut costs = vec![0.0; a.nnz()];
+        fill_by_rows(n, &mut costs, &|row| offsets.at(row), &|rows, mut rest: &mut [f64], _| {
+            for row in rows {
+                let most = largest(a, row).ln();
+                let (own, after) = rest.split_at_mut(offsets.range(row).len());
+                rest = after;
+                for (cost, value) in own.iter_mut().zip(a.row_values(row)) {
+                    *cost = match Element::to_f64(*value).abs() {
+                        0.0 => f64::INFINITY,
+                        value => most - value.ln(),
+                    };
+                }
+            }
+        });
         Search {
-            offsets: &a.pattern().offsets,
-            columns: a.columns(),
+            offsets,
+            columns,
             costs,
             u: vec![0.0; n],
             v: vec![f64::INFINITY; n],
@@ -156,9 +164,7 @@ impl<'a> Search<'a> {
             *least = least.min(cost);
         }
         self.v.iter_mut().for_each(|v| *v = finite(*v));
-        for row in 0..self.u.len() {
-            self.u[row] = self.least_of_row(row);
-        }
+        self.u = map_rows(self.u.len(), 16, &|row| self.least_of_row(row));
         for row in 0..self.u.len() {
             if let Some(column) = self.free_and_tight(row) {
                 self.join(row as u32, column);
