@@ -64,6 +64,8 @@ mod error;
 pub mod formats;
 pub mod gallery;
 mod host;
+#[cfg(any(feature = "cuda", feature = "testing", test))]
+pub mod host_and_gpus;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 mod interrupt;

@@ -26,12 +26,11 @@
 //! All GPUs have bitwise the same scalars, so they take the same decisions and need the same number of
 //! iterations. A repeated solve gives bitwise the same result.
 
-mod balance;
 mod forecast;
 mod matrix;
 mod part;
 
-pub use balance::Balance;
+pub use crate::partition::Balance;
 pub use matrix::{GpuPartMatrix, MultiGpuMatrix};
 pub use part::GpuPart;
 
@@ -184,7 +183,7 @@ impl<T: Real> MultiGpu<T> {
 
     /// Measures the time that each GPU takes to multiply its diagonal block, one GPU after the other. If the
     /// times differ, a partition by the measured powers makes products faster; [`Balance::gain`] estimates by
-    /// how much:
+    /// how much. Entries in columns of other GPUs do not count, because their products are not measured:
     ///
     /// ```no_run
     /// # use krysp::{Cuda, MultiGpu, gallery};
@@ -201,7 +200,7 @@ impl<T: Real> MultiGpu<T> {
     pub fn balance(&self) -> Result<Balance> {
         let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = self.parts.iter().map(GpuPart::seconds).collect::<Result<_>>()?;
-        Ok(Balance::new(seconds, self.parts()))
+        Ok(Balance { seconds, entries: own_entries(self.parts()) })
     }
 
     /// Distributes another matrix of the same unknowns in the same way, for example an approximate inverse as
@@ -322,6 +321,11 @@ fn unusable(why: String) -> Error {
     krysp_solvers::Error::Backend(format!("{why}; distribute the matrix again").into()).into()
 }
 
+/// Number of entries of each diagonal block.
+fn own_entries(parts: impl Iterator<Item = PartReport>) -> Vec<usize> {
+    parts.map(|part| part.entries - part.off_diagonal).collect()
+}
+
 /// A table of the parts, and the estimated times on other numbers of GPUs.
 impl<T: Real> fmt::Display for MultiGpu<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -337,5 +341,27 @@ impl<T: Real> fmt::Display for MultiGpu<T> {
             write!(f, "receives {received} entries of x, reads {:.1} MB ({format})", bytes as f64 / 1e6)?;
         }
         write!(f, "\n{}", self.forecast)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two equal GPUs, one of which has many entries in columns of the other: the times of the diagonal blocks
+    /// give equal powers.
+    #[test]
+    fn off_diagonal_entries_add_no_power() {
+        let part = |entries, off_diagonal| PartReport {
+            gpu: "GPU".into(),
+            rows: 10,
+            entries,
+            off_diagonal,
+            received: 0,
+            bytes: 0,
+            format: "CSR".into(),
+        };
+        let entries = own_entries([part(100, 50), part(110, 10)].into_iter());
+        assert_eq!(Balance { seconds: vec![0.5, 1.0], entries }.powers(), [100.0, 100.0]);
     }
 }

@@ -4,7 +4,8 @@
 //! rows whose fraction of the nonzeros is the processor's fraction of the total power. The rows of a
 //! processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths ([`by_length_classes`],
 //! [`by_least_padding`]), which needs less padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead
-//! of rows. [`quality`] returns what the tables of the paper print of the parts.
+//! of rows. [`quality`] returns what the tables of the paper print of the parts. [`RowShares`] is such a cut of
+//! a matrix, which [`HostAndGpus`](crate::host_and_gpus) multiplies by the host and GPUs together.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
@@ -20,20 +21,24 @@
 //!    least padding.
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
+mod balance;
 mod blocks;
-#[cfg(any(feature = "cuda", feature = "mpi"))]
+#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 mod cut;
 mod halo;
 mod padding;
 mod quality;
+mod shares;
 
+pub use balance::Balance;
 pub use blocks::by_diagonal_blocks;
-#[cfg(any(feature = "cuda", feature = "mpi"))]
+#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 pub(crate) use cut::Cut;
 pub use halo::{HaloSize, halo};
 pub use krysp_kernels::ranges::{even_parts, ranges};
 pub use padding::by_least_padding;
 pub use quality::{PartSummary, Quality, quality};
+pub use shares::RowShares;
 
 use crate::error::{Error, Result};
 

@@ -24,6 +24,8 @@
 //! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
 //! only, and [`Choice::of`] works for machines that are not available.
 
+#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
+mod border;
 mod calibrate;
 mod calibrated;
 mod candidate;
@@ -37,6 +39,8 @@ mod predicted;
 mod ranking;
 mod saved;
 
+#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
+pub(crate) use border::HostBorder;
 pub(crate) use calibrated::{Key, key as calibration_key, path as calibration_file};
 
 pub use crate::formats::analysis::{Model, RowStatistics};

@@ -2,13 +2,13 @@
 
 use super::halo::{HaloExchange, Routes};
 use super::ranks::{Own, Ranks};
-use crate::choice::{Machine, Operator, Stores};
+use crate::choice::{HostBorder, Machine, Stores};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::CoarseSpace;
-use krysp_solvers::{BasicVector, Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+use krysp_solvers::{BasicVector, Element, ScalarOf, SpaceOf, StepsOf, Vector};
 use std::convert::Infallible;
 use std::fmt;
 
@@ -167,13 +167,8 @@ impl<T: Real> RankMemory<T> for Host {
         rows: &[u32],
         outside: Csr<T>,
     ) -> Result<HostOffDiagonal<T>> {
-        let stored = || {
-            let outside = Operator::auto(&outside, &Host)?;
-            let [ghosts, sums] = [outside.domain().zeros()?, outside.range().zeros()?];
-            Ok((outside, ghosts, sums))
-        };
-        let (outside, ghosts, sums) = routes.ranks().all(stored())?;
-        Ok(HostOffDiagonal { rows: rows.to_vec(), outside, halo: routes.halo()?, ghosts, sums })
+        let border = routes.ranks().all(HostBorder::new(rows, &outside))?;
+        Ok(HostOffDiagonal { border, halo: routes.halo()? })
     }
 
     fn read_back<const K: usize>(sums: [T; K]) -> Own {
@@ -193,12 +188,8 @@ impl<T: Real> RankMemory<T> for Host {
 
 /// Entries in columns of other ranks, in host memory.
 pub struct HostOffDiagonal<T: Real> {
-    rows: Vec<u32>,
-    outside: Operator<HostVector<T>>,
+    border: HostBorder<T>,
     halo: HaloExchange<T>,
-    ghosts: HostVector<T>,
-    /// Contributions of the ghosts to the rows.
-    sums: HostVector<T>,
 }
 
 impl<T: Real> OffDiagonal<T, HostVector<T>> for HostOffDiagonal<T> {
@@ -212,20 +203,14 @@ impl<T: Real> OffDiagonal<T, HostVector<T>> for HostOffDiagonal<T> {
         own()
     }
 
-    fn add(&mut self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.add_dot(x, y, T::zero()).map(|_| ())
+    fn add(&mut self, _: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.border.ghosts().copy_from_slice(self.halo.receive()?);
+        self.border.add(y.as_mut_slice())
     }
 
     fn add_dot(&mut self, x: &HostVector<T>, y: &mut HostVector<T>, own: T) -> krysp_solvers::Result<T> {
-        self.ghosts.as_mut_slice().copy_from_slice(self.halo.receive()?);
-        self.outside.apply(&self.ghosts, &mut self.sums)?;
-        let (x, y) = (x.as_slice(), y.as_mut_slice());
-        let mut dot = T::zero();
-        for (&row, &sum) in self.rows.iter().zip(self.sums.as_slice()) {
-            y[row as usize] += sum;
-            dot += x[row as usize] * sum;
-        }
-        Ok(own + dot)
+        self.border.ghosts().copy_from_slice(self.halo.receive()?);
+        Ok(own + self.border.add_dot(x.as_slice(), y.as_mut_slice())?)
     }
 
     fn ghosts(&mut self, x: &[T]) -> Result<Vec<T>> {
@@ -234,14 +219,14 @@ impl<T: Real> OffDiagonal<T, HostVector<T>> for HostOffDiagonal<T> {
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.outside.refresh(&self.outside.assemble(values)?)
+        self.border.refresh(values)
     }
 
     fn outside(&self) -> Result<Csr<T>> {
-        Ok(self.outside.origin().in_host_memory()?.into_owned())
+        self.border.outside()
     }
 
     fn bytes(&self) -> usize {
-        self.outside.bytes()
+        self.border.bytes()
     }
 }

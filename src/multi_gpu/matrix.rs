@@ -47,21 +47,13 @@ pub struct GpuPartMatrix<T: Real> {
     received: usize,
 }
 
-fn cut_rows<T: Real>(csr: &Csr<T>, rows: &Range<usize>) -> Result<Cut<T>> {
-    let at = &csr.pattern().offsets;
-    let entries = at.at(rows.start)..at.at(rows.end);
-    let offsets: Vec<usize> = (rows.start..=rows.end).map(|row| at.at(row) - entries.start).collect();
-    let (columns, values) = (&csr.columns()[entries.clone()], &csr.entries()[entries]);
-    Cut::new(csr.rows() as u64, rows.start as u64..rows.end as u64, &offsets, columns, values)
-}
-
 /// Distributes a matrix over GPUs: each of `places` is a GPU, its member of the team, and its range of rows.
 pub(super) fn cut<'p, T: Real>(
     csr: &Csr<T>,
     places: impl Iterator<Item = (&'p Cuda, &'p Arc<Member>, Range<usize>)>,
 ) -> Result<Vec<GpuPartMatrix<T>>> {
     let places: Vec<_> = places.collect();
-    let cuts = places.iter().map(|(.., rows)| cut_rows(csr, rows)).collect::<Result<Vec<_>>>()?;
+    let cuts = places.iter().map(|(.., rows)| Cut::of(csr, rows)).collect::<Result<Vec<_>>>()?;
     let ranges: Vec<Range<usize>> = places.iter().map(|(.., rows)| rows.clone()).collect();
     let plans: Vec<Plan<T>> = (0..cuts.len()).map(|own| plan(&cuts, &ranges, own)).collect();
     let members: Vec<Arc<Member>> = places.iter().map(|&(_, member, _)| member.clone()).collect();
@@ -154,7 +146,7 @@ impl<T: Real> GpuPartMatrix<T> {
 
     /// Replaces the values by those of `csr`, a whole matrix with the same pattern.
     pub(super) fn refresh(&mut self, csr: &Csr<T>, rows: &Range<usize>) -> Result<()> {
-        let cut = cut_rows(csr, rows)?;
+        let cut = Cut::of(csr, rows)?;
         self.own.refresh(cut.inside.entries())?;
         match &mut self.halo {
             Some(halo) => Ok(halo.refresh(&cut.values)?),

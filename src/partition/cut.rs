@@ -25,6 +25,16 @@ pub(crate) struct Cut<T: Real> {
 }
 
 impl<T: Real> Cut<T> {
+    /// Extracts `rows` of a square matrix.
+    #[cfg(any(feature = "cuda", feature = "testing", test))]
+    pub(crate) fn of(csr: &Csr<T>, rows: &Range<usize>) -> Result<Cut<T>> {
+        let at = &csr.pattern().offsets;
+        let entries = at.at(rows.start)..at.at(rows.end);
+        let offsets: Vec<usize> = (rows.start..=rows.end).map(|row| at.at(row) - entries.start).collect();
+        let (columns, values) = (&csr.columns()[entries.clone()], &csr.entries()[entries]);
+        Cut::new(csr.rows() as u64, rows.start as u64..rows.end as u64, &offsets, columns, values)
+    }
+
     /// Extracts `rows` of a matrix with `all` rows. `offsets` are the CSR offsets of these rows into
     /// `columns` and `values`.
     pub(crate) fn new<I: Index>(
@@ -108,7 +118,7 @@ impl<T: Real> Cut<T> {
     }
 
     /// The range of ghosts that belong to a range of rows.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "testing", test))]
     pub(crate) fn ghosts_of(&self, rows: &Range<u64>) -> Range<usize> {
         self.ghosts.partition_point(|&g| g < rows.start)..self.ghosts.partition_point(|&g| g < rows.end)
     }

@@ -26,6 +26,7 @@ mod blocks;
 mod conformance;
 mod copies;
 mod cudss;
+mod host_and_gpus;
 mod irregular;
 mod many;
 mod memory;
@@ -50,7 +51,7 @@ use std::sync::{PoisonError, RwLock};
 
 /// Write-locked by tests that must run alone, read-locked by all others. Tests of several GPUs run alone:
 /// while one of their GPUs waits for another, loading a CUDA module for another test may block both until the
-/// wait reaches its time limit. Tests that count objects of the process run alone too.
+/// wait reaches its time limit. Tests that count objects of the process, or compare times, run alone too.
 static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {
@@ -59,7 +60,8 @@ fn main() {
     let trial = |test: &GpuTest| {
         let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
         let trial = Trial::test(name, move || {
-            let alone = ["multi_gpu::", "once::"].iter().any(|module| name.starts_with(module));
+            let alone =
+                ["host_and_gpus::", "multi_gpu::", "once::"].iter().any(|module| name.starts_with(module));
             let _others = (!alone).then(|| RUNNING.read().unwrap_or_else(PoisonError::into_inner));
             let _none = alone.then(|| RUNNING.write().unwrap_or_else(PoisonError::into_inner));
             run();

@@ -18,6 +18,7 @@ mod flexible;
 mod gallery;
 mod golden;
 mod hard;
+mod host_and_gpus;
 mod indefinite;
 mod interrupt;
 mod irregular;

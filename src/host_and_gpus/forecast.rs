@@ -1,0 +1,239 @@
+//! Measures computing powers, and estimates whether the host makes an iteration faster.
+//!
+//! An iteration of conjugate gradients multiplies by the matrix once, and reads or writes eleven vectors. With
+//! the host, processors exchange entries of `x` once, and the host reads back two sums:
+//!
+//! ```text
+//! alone(k)  = seconds of a product + seconds of the vector operations, if processor k had all rows
+//! with      = 1 / Σ 1 / alone(k), over all processors  +  exchanged / bus + 3 latency
+//! without   = 1 / Σ 1 / alone(k), over the machines    +  overhead of launches
+//! ```
+
+use super::coprocessor::Coprocessor;
+use super::matrix::fastest;
+use crate::choice::{Host, Operator};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
+use crate::partition::Cut;
+use krysp_solvers::{BasicVector, LinearOperator, Space, Vector};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Number of vectors that an iteration of conjugate gradients with a diagonal preconditioner reads or writes.
+const VECTORS: f64 = 11.0;
+
+/// Number of vectors that `axpby` reads or writes.
+const MEASURED_VECTORS: f64 = 3.0;
+
+/// Maximum number of entries of the matrix that is multiplied to measure powers: 400 MB in CSR, several times
+/// what the caches of a GPU or a CPU hold.
+const SAMPLE: usize = 1 << 25;
+
+/// Number of times in an iteration that the host waits for the machines: for two sums, and for entries of `x`.
+const WAITS: f64 = 3.0;
+
+/// Largest factor by which a system is enlarged to find out when the host pays.
+const LARGEST_FACTOR: f64 = 1e4;
+
+/// Measured times of the processors, and estimates made of them.
+#[derive(Clone, Debug)]
+pub(super) struct Forecast {
+    /// Seconds of a product on the host alone, then on each machine alone.
+    products: Vec<f64>,
+    /// Seconds of the vector operations of an iteration, likewise.
+    vectors: Vec<f64>,
+    /// Number of entries of the matrix.
+    entries: usize,
+    /// Seconds of launches and synchronization of the machines without the host.
+    overhead: f64,
+    /// Seconds until the host has a sum that a machine computes.
+    latency: f64,
+    /// Seconds of transfers of `x` in a product.
+    exchange: f64,
+    /// True if the matrix fits in the memory of the machines.
+    fits: bool,
+}
+
+impl Forecast {
+    /// Measures products on the host and on each machine.
+    pub(super) fn measure<T: Real, M: Coprocessor<T>>(machines: &[M], csr: &Csr<T>) -> Result<Forecast> {
+        let sample = sample(csr)?;
+        let scale = csr.nnz() as f64 / sample.nnz().max(1) as f64;
+        let of_host = seconds(&Operator::auto(&*sample, &Host)?, || Ok(()))?;
+        let (mut products, mut vectors) = (vec![scale * of_host[0]], vec![scale * of_host[1]]);
+        let (mut latency, mut free) = (0.0, usize::MAX);
+        for machine in machines {
+            free = free.min(machine.free_memory()?);
+            let [product, vector] = seconds(&machine.operator(&sample, None)?, || machine.synchronize())?;
+            products.push(scale * product);
+            vectors.push(scale * vector);
+            let x = machine.space(1).zeros()?;
+            let read = || Ok(machine.read_back([x.dot(&x)])().map(drop)?);
+            latency = f64::max(latency, fastest(read, || Ok(()))?);
+        }
+        // while it is converted, a matrix is stored twice
+        let needed = csr.nnz() * (2 * size_of::<T>() + size_of::<u32>());
+        let fits = needed / machines.len().max(1) < free;
+        let (entries, overhead) = (csr.nnz().max(1), M::overhead(machines.len()));
+        Ok(Forecast { products, vectors, entries, overhead, latency, exchange: 0.0, fits })
+    }
+
+    /// Adds the time that entries of `x` need to cross the bus if rows are split as in `cuts`.
+    pub(super) fn exchange<T: Real, M: Coprocessor<T>>(
+        &mut self,
+        machines: &[M],
+        cuts: &[Cut<T>],
+    ) -> Result<()> {
+        self.exchange = 0.0;
+        for (machine, cut) in machines.iter().zip(cuts.iter().skip(1)) {
+            // what a machine sends is about as much as it receives
+            let bytes = cut.ghosts.len() * size_of::<T>();
+            self.exchange = f64::max(self.exchange, 2.0 * bytes as f64 / machine.bus()?);
+        }
+        Ok(())
+    }
+
+    /// Computing power of each processor, in entries per second.
+    pub(super) fn powers(&self) -> Vec<f64> {
+        self.products.iter().map(|seconds| self.entries as f64 / seconds).collect()
+    }
+
+    /// Estimated seconds of the part of a product that has this number of entries.
+    pub(super) fn seconds_of(&self, processor: usize, nonzeros: usize) -> f64 {
+        self.products[processor] * nonzeros as f64 / self.entries as f64
+    }
+
+    /// Seconds of an iteration that these processors share, without communication.
+    fn shared(&self, first: usize) -> f64 {
+        let alone = self.products[first..].iter().zip(&self.vectors[first..]);
+        1.0 / alone.fold(0.0, |speed, (product, vector)| speed + 1.0 / (product + vector))
+    }
+
+    /// Estimated seconds of an iteration with the host, for a system `factor` times as large. Surfaces of parts
+    /// grow less than their volumes.
+    fn with_host(&self, factor: f64) -> f64 {
+        factor * self.shared(0) + factor.powf(2.0 / 3.0) * self.exchange + WAITS * self.latency
+    }
+
+    /// Estimated seconds of an iteration without the host.
+    fn without_host(&self, factor: f64) -> f64 {
+        if self.fits { factor * self.shared(1) + self.overhead } else { f64::INFINITY }
+    }
+
+    /// Whether an iteration is expected to be faster with the host.
+    pub(super) fn host_pays(&self) -> bool {
+        self.with_host(1.0) < self.without_host(1.0)
+    }
+
+    /// The smallest power of 2^(1/4) by which the system must grow so that the host pays.
+    fn pays_from(&self) -> Option<f64> {
+        let factors = (1..).map(|k| 2_f64.powf(f64::from(k) / 4.0));
+        factors
+            .take_while(|&factor| factor <= LARGEST_FACTOR)
+            .find(|&factor| self.with_host(factor) < self.without_host(factor))
+    }
+
+    /// How many times as fast the host must be so that it pays; `None` if no speed is enough.
+    fn pays_at_speed(&self) -> Option<f64> {
+        let left = self.without_host(1.0) - self.exchange - WAITS * self.latency;
+        let alone = self.products[0] + self.vectors[0];
+        (left > 0.0).then(|| (1.0 / left - 1.0 / self.shared(1)) * alone)
+    }
+}
+
+/// The estimated times with and without the host, and when the host would pay.
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (with, without) = (1e3 * self.with_host(1.0), 1e3 * self.without_host(1.0));
+        write!(f, "estimated time of an iteration of conjugate gradients: {with:.4} ms with the host, ")?;
+        if !self.fits {
+            return write!(f, "whose memory is needed: the matrix does not fit in that of the others");
+        }
+        if self.products.len() == 1 {
+            return write!(f, "which is alone");
+        }
+        write!(f, "{without:.4} ms without it")?;
+        if self.host_pays() {
+            return Ok(());
+        }
+        let waits = 1e3 * (WAITS * self.latency + self.exchange);
+        write!(f, " (waiting for sums and entries of x takes {waits:.4} ms). The host would pay ")?;
+        match self.pays_from() {
+            Some(factor) => write!(f, "for a system {factor:.1} times as large")?,
+            None => write!(f, "for no larger system")?,
+        }
+        match self.pays_at_speed() {
+            Some(speed) => write!(f, ", or if it were {speed:.1} times as fast"),
+            None => write!(f, ", and at no speed for this one"),
+        }
+    }
+}
+
+/// The matrix, or a block on the diagonal of a large one.
+fn sample<T: Real>(csr: &Csr<T>) -> Result<Cow<'_, Csr<T>>> {
+    if csr.rows() != csr.cols() {
+        let (rows, cols) = (csr.rows(), csr.cols());
+        return Err(Error::NotSquare { what: "a matrix on the host and GPUs", rows, cols });
+    }
+    if csr.nnz() <= SAMPLE {
+        return Ok(Cow::Borrowed(csr));
+    }
+    let (rows, kept) = (csr.rows(), csr.rows() as f64 * SAMPLE as f64 / csr.nnz() as f64);
+    let first = (rows - kept as usize) / 2;
+    Ok(Cow::Owned(Cut::of(csr, &(first..first + kept as usize))?.inside))
+}
+
+/// Seconds of a product, and of the vector operations of an iteration. `wait` waits for queued work.
+fn seconds<V: Vector>(matrix: &Operator<V>, wait: impl Fn() -> Result<()>) -> Result<[f64; 2]> {
+    let (x, mut y) = (matrix.domain().zeros()?, matrix.range().zeros()?);
+    let product = fastest(|| Ok(matrix.apply(&x, &mut y)?), &wait)?;
+    let one: V::Scalar = <V::Elem as krysp_solvers::Element>::from_f64(1.0).into();
+    let update = || {
+        y.axpby(&one, &x, &one);
+        Ok(())
+    };
+    Ok([product, fastest(update, &wait)? * VECTORS / MEASURED_VECTORS])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forecast(host: f64, gpu: f64) -> Forecast {
+        Forecast {
+            products: vec![host, gpu],
+            vectors: vec![0.5 * host, 0.5 * gpu],
+            entries: 1000,
+            overhead: 6e-6,
+            latency: 15e-6,
+            exchange: 5e-6,
+            fits: true,
+        }
+    }
+
+    /// A GPU with twenty times the speed of the host saves a twentieth of the time, less than the host needs to
+    /// wait for it; in a system that is large enough, it pays.
+    #[test]
+    fn a_slow_host_pays_in_large_systems_only() {
+        let small = forecast(4e-3, 2e-4);
+        assert!(!small.host_pays() && forecast(4e-1, 2e-2).host_pays() && forecast(4e-3, 3e-3).host_pays());
+        let factor = small.pays_from().unwrap();
+        let larger = |factor: f64| Forecast {
+            exchange: small.exchange * factor.powf(2.0 / 3.0),
+            ..forecast(4e-3 * factor, 2e-4 * factor)
+        };
+        assert!(larger(factor).host_pays() && !larger(0.8 * factor).host_pays(), "{factor}");
+        let speed = small.pays_at_speed().unwrap();
+        assert!(forecast(0.99 * 4e-3 / speed, 2e-4).host_pays(), "{speed}");
+        assert!(!forecast(1.01 * 4e-3 / speed, 2e-4).host_pays(), "{speed}");
+        assert!(forecast(4e-3, 1e-5).pays_at_speed().is_none());
+        assert!(small.to_string().contains(&format!("{factor:.1} times as large")), "{small}");
+    }
+
+    #[test]
+    fn what_does_not_fit_needs_the_host() {
+        let full = Forecast { fits: false, ..forecast(1.0, 1e-6) };
+        assert!(full.host_pays() && full.to_string().contains("does not fit"), "{full}");
+    }
+}
