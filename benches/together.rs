@@ -135,7 +135,7 @@ fn alone(gpu: &Cuda, a: &Csr<f64>, symmetric: bool) -> Result<()> {
     let ms = 1e3 * started.elapsed().as_secs_f64() / ITERATIONS as f64;
     println!("a product on the GPU alone: {ms:.4} ms ({})", on_gpu.choice().stored());
     iteration("the GPU alone", &on_gpu, Jacobi::new(a)?.to(gpu)?, symmetric)?;
-    let without = RowShares::by_nonzeros(a, &[1e-12, 1.0])?;
+    let without = RowShares::by_nonzeros(a, &[0.0, 1.0])?;
     let without = HostAndGpus::with_shares(std::slice::from_ref(gpu), a, &without)?;
     iteration("the GPU alone, driven by the host", &without, without.jacobi()?, symmetric)
 }

@@ -63,7 +63,7 @@ pub trait Exchange<T: Real, V: Vector<Elem = T>>: Send {
     /// filled while the machine still reads the other.
     fn ghosts(&mut self) -> &mut [T];
 
-    /// Queues `y ← y + A_ghost ghosts`.
+    /// Queues `y ← y + A_ghost ghosts`. The ghosts are copied while the machine does what was queued before.
     fn add(&mut self, y: &mut V) -> krysp_solvers::Result<()>;
 
     /// Like [`Exchange::add`]; also returns `⟨x, y⟩`, where `own` is the value before ghosts are added.

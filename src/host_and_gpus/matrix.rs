@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::formats::{Csr, Format, Source};
 use crate::host::HostVector;
 use crate::numbers::Real;
-use crate::partition::{Balance, Cut, PartSummary, RowShares};
+use crate::partition::{Cut, PartSummary, RowShares};
 use krysp_kernels::buffer::Buffer;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
@@ -32,6 +32,8 @@ pub struct SplitMatrix<T: Real, M: Coprocessor<T>> {
     diagonal: Vec<T>,
     shares: RowShares,
     members: Vec<MemberReport>,
+    /// Indices of the processors that take part, the host and the machines with rows.
+    used: Vec<usize>,
     pub(super) forecast: Option<Forecast>,
 }
 
@@ -49,7 +51,9 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
             return Self::among(machines, csr, all, cuts, Some(forecast));
         }
         drop(cuts);
-        let alone = RowShares::by_nonzeros(csr, &forecast.powers()[1..])?.after_an_idle_one();
+        let mut powers = forecast.powers();
+        powers[0] = 0.0;
+        let alone = RowShares::by_nonzeros(csr, &powers)?;
         let cuts = cut(csr, &alone)?;
         Self::among(machines, csr, alone, cuts, Some(forecast))
     }
@@ -65,7 +69,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     }
 
     /// Splits the rows as given: the first share is that of the host, the others are those of the machines.
-    /// Machines without rows are left out.
+    /// Machines without rows take no part.
     ///
     /// Results are bitwise repeatable for equal shares, which can be saved ([`RowShares::save`]).
     pub fn with_shares(machines: &[M], csr: &Csr<T>, shares: &RowShares) -> Result<Self> {
@@ -95,14 +99,14 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         forecast: Option<Forecast>,
     ) -> Result<Self> {
         let source = Format::source(csr).clone();
-        // machines without rows take no part
-        let kept: Vec<bool> =
-            shares.ranges().enumerate().map(|(k, rows)| k == 0 || !rows.is_empty()).collect();
-        let mut members = of_kept(members(machines, csr, &shares, forecast.as_ref()), &kept);
-        let machines = of_kept(machines.to_vec(), &kept[1..]);
-        let cuts = of_kept(cuts, &kept);
-        let mut bounds = vec![0];
-        bounds.extend(of_kept(shares.bounds()[1..].to_vec(), &kept));
+        let mut members = members(machines, csr, &shares, forecast.as_ref());
+        let has_rows = |&at: &usize| at == 0 || members[at].rows.rows > 0;
+        let used: Vec<usize> = (0..members.len()).filter(has_rows).collect();
+        let machines: Vec<M> = used[1..].iter().map(|&at| machines[at - 1].clone()).collect();
+        let mut processor = 0..;
+        let mut cuts = cuts;
+        cuts.retain(|_| processor.next().is_some_and(|at| used.contains(&at)));
+        let bounds = [0].into_iter().chain(used.iter().map(|&at| shares.bounds()[at + 1])).collect();
 
         let space = SplitSpace::new(source.domain().clone(), bounds, &machines);
         let halo = Halo::new(&space, &cuts)?;
@@ -116,14 +120,15 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         let stored = of_others.iter().map(|own| Some((own.matrix.choice(), own.matrix.bytes())));
         let stored = std::iter::once(of_host.as_ref().map(|own| (own.matrix.choice(), own.matrix.bytes())))
             .chain(stored);
-        for (processor, ((member, stored), cut)) in members.iter_mut().zip(stored).zip(&cuts).enumerate() {
+        for (at, ((&processor, stored), cut)) in used.iter().zip(stored).zip(&cuts).enumerate() {
+            let member = &mut members[processor];
             (member.off_diagonal, member.received) = (cut.values.len(), cut.ghosts.len());
             if let Some((choice, bytes)) = stored {
-                (member.format, member.bytes) = (choice.stored().to_string(), bytes + halo.bytes(processor));
+                (member.format, member.bytes) = (choice.stored().to_string(), bytes + halo.bytes(at));
             }
         }
         let (halo, diagonal) = (Mutex::new(halo), csr.diagonal_entries());
-        Ok(SplitMatrix { source, space, of_host, of_others, halo, diagonal, shares, members, forecast })
+        Ok(SplitMatrix { source, space, of_host, of_others, halo, diagonal, shares, members, used, forecast })
     }
 
     /// The shares by which rows were split. Saved and given to [`SplitMatrix::with_shares`], they give bitwise
@@ -157,7 +162,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// ```
     pub fn balance(&self) -> Result<Measured> {
         let (x, mut y) = (self.space.zeros()?, self.space.zeros()?);
-        let mut seconds = vec![];
+        let mut seconds = vec![0.0; self.members.len()];
         if let Some(own) = &self.of_host {
             let (x, y) = (&x.host, &mut y.host);
             let call = || {
@@ -165,7 +170,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
                 self.halo().add_to_host(x.as_slice(), y.as_mut_slice(), false)?;
                 Ok(())
             };
-            seconds.push(fastest(call, || Ok(()))?);
+            seconds[0] = fastest(call, || Ok(()))?;
         }
         let others = self.of_others.iter().zip(self.space.others());
         for (k, (own, (machine, _))) in others.enumerate() {
@@ -177,14 +182,11 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
                 halo.add(k, x, y, None)?;
                 Ok(())
             };
-            seconds.push(fastest(call, || machine.synchronize())?);
+            seconds[self.used[k + 1]] = fastest(call, || machine.synchronize())?;
         }
         let wait = || self.space.others().iter().try_for_each(|(machine, _)| machine.synchronize());
         let product = fastest(|| Ok(self.apply(&x, &mut y)?), wait)?;
-        let idle = self.of_host.is_none().into();
-        let members = self.members[idle..].to_vec();
-        let entries = members.iter().map(|member| member.rows.nonzeros).collect();
-        Ok(Measured { members, balance: Balance { seconds, entries }, product })
+        Ok(Measured { members: self.members.clone(), seconds, product })
     }
 
     /// Jacobi preconditioner: the inverse of the diagonal.
@@ -233,24 +235,20 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// in the order of the matrix.
     #[cfg(any(test, feature = "testing"))]
     pub fn slowed(mut self, processor: usize, rows: &Range<usize>, times: usize) -> Result<Self> {
-        let own = self.space.ranges().nth(processor).unwrap_or_default();
+        let own = self.shares.ranges().nth(processor).unwrap_or_default();
         let slow = |block: &Csr<T>| {
             let kept = |row: usize| rows.contains(&(own.start + row));
             let entries: Vec<_> = block.triplets().filter(|&(row, ..)| kept(row)).collect();
             Csr::from_triplets(block.rows(), block.cols(), &entries)
         };
-        match processor.checked_sub(1) {
-            None => {
-                if let Some(own) = &mut self.of_host {
-                    let block = slow(&*own.matrix.origin().in_host_memory()?)?;
-                    own.slow_down(Operator::auto(&block, &Host)?, times)?;
-                }
-            }
-            Some(k) => {
-                let (machine, own) = (&self.space.others()[k].0, &mut self.of_others[k]);
-                let block = slow(&*own.matrix.origin().in_host_memory()?)?;
-                own.slow_down(machine.operator(&block, None)?, times)?;
-            }
+        if let Some(own) = self.of_host.as_mut().filter(|_| processor == 0) {
+            let block = slow(&*own.matrix.origin().in_host_memory()?)?;
+            own.slow_down(Operator::auto(&block, &Host)?, times)?;
+        }
+        let others = self.of_others.iter_mut().zip(self.space.others()).zip(&self.used[1..]);
+        for ((own, (machine, _)), _) in others.filter(|(_, used)| **used == processor) {
+            let block = slow(&*own.matrix.origin().in_host_memory()?)?;
+            own.slow_down(machine.operator(&block, None)?, times)?;
         }
         Ok(self)
     }
@@ -293,11 +291,6 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         let of_host = own.flatten().unwrap_or(T::zero()) + added;
         Ok(dot.then(|| self.space.sum_of(of_host, awaited.into_iter().flatten().collect())))
     }
-}
-
-/// The items of the processors that are kept.
-fn of_kept<X>(items: Vec<X>, kept: &[bool]) -> Vec<X> {
-    items.into_iter().zip(kept).filter(|(_, kept)| **kept).map(|(item, _)| item).collect()
 }
 
 /// The rows of each processor.

@@ -49,11 +49,12 @@ impl<T: Real> Coprocessor<T> for Cuda {
         let device = self.device();
         let offsets: Vec<u32> = outside.offsets().iter().map(|&offset| offset as u32).collect();
         let border = [rows, &offsets, outside.columns()];
+        let ghosts = Ghosts::new(device, length, outside.cols(), border, outside.entries())?;
         Ok(ThroughPinned {
             collect: Collect::new(device, length, sent)?,
             sent: device.pinned(sent.len())?,
             in_flight: false,
-            border: Ghosts::new(device, length, outside.cols(), border, outside.entries())?,
+            border: ghosts.copied_beside()?,
             ghosts: [device.pinned(outside.cols())?, device.pinned(outside.cols())?],
         })
     }
@@ -83,8 +84,8 @@ pub struct ThroughPinned<T: Real> {
 
 impl<T: Real> Exchange<T, CudaVector<T>> for ThroughPinned<T> {
     fn collect(&mut self, x: &CudaVector<T>) -> krysp_solvers::Result<()> {
-        // a product that failed may have left a copy behind; waiting also shows that ghosts of the product
-        // before the last one have been read
+        // a product that failed may have left a copy behind; waiting also shows that the ghosts of the product
+        // before the last one have been added, so that their place can be used again
         self.sent()?;
         self.collect.queue(&x.entries, &mut self.sent).map_err(failed)?;
         self.in_flight = true;

@@ -84,31 +84,44 @@ impl<T: Real, M: Coprocessor<T>> fmt::Display for SplitMatrix<T, M> {
 /// Measured times of the parts of a product.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The processors that have rows.
+    /// The parts of all processors.
     pub members: Vec<MemberReport>,
-    /// Seconds that each of these processors takes for its part of a product, without waiting for others.
-    pub balance: Balance,
+    /// Seconds that each processor takes for its part of a product, without waiting for others; zero without
+    /// rows.
+    pub seconds: Vec<f64>,
     /// Seconds of a whole product.
     pub product: f64,
 }
 
 impl Measured {
-    /// The measured computing power of each processor, in entries per second. If rows are split by these
-    /// powers, all parts take equally long.
+    /// The measured computing power of each processor, in entries per second, zero without rows. If rows are
+    /// split by these powers, all parts take equally long.
     pub fn powers(&self) -> Vec<f64> {
-        self.balance.powers()
+        let mut powers = self.balance().powers().into_iter();
+        let power = |member: &MemberReport| match member.rows.rows {
+            0 => 0.0,
+            _ => powers.next().unwrap_or(0.0),
+        };
+        self.members.iter().map(power).collect()
     }
 
     /// Estimated fraction of the time of a product that shares by these powers would save.
     pub fn gain(&self) -> f64 {
-        self.balance.gain()
+        self.balance().gain()
+    }
+
+    /// The times of the processors that have rows.
+    fn balance(&self) -> Balance {
+        let used = self.members.iter().zip(&self.seconds).filter(|(member, _)| member.rows.rows > 0);
+        let (entries, seconds) = used.map(|(member, seconds)| (member.rows.nonzeros, *seconds)).unzip();
+        Balance { seconds, entries }
     }
 }
 
 /// Table of the parts with measured times, the time of a product, and the estimated gain of other shares.
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        table(f, &self.members, Some(&self.balance.seconds))?;
+        table(f, &self.members, Some(&self.seconds))?;
         let (product, gain) = (1e3 * self.product, 100.0 * self.gain());
         write!(f, "\na product takes {product:.4} ms; with shares by the measured times, {gain:.1} % less")
     }

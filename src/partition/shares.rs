@@ -15,7 +15,7 @@ use std::path::Path;
 const HEAD: &str = "krysp row shares, version 1";
 
 /// The rows of each of several processors: contiguous ranges, in the order of the matrix or in a permuted
-/// one.
+/// one. A processor of power zero gets no rows.
 ///
 /// Products with a matrix distributed in this way are bitwise repeatable, so a cut that was measured once can
 /// be saved and used again.
@@ -44,38 +44,39 @@ impl RowShares {
     /// Contiguous rows whose numbers are in proportion to the powers (algorithm 1). Nodes of several unknowns
     /// are kept whole.
     pub fn by_rows<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
-        RowShares::contiguous(csr, powers, |lengths| by_rows(lengths.len(), powers))
+        RowShares::contiguous(csr, powers, |lengths, powers| by_rows(lengths.len(), powers))
     }
 
     /// Contiguous rows whose nonzeros are in proportion to the powers (algorithm 2). Nodes of several unknowns
     /// are kept whole. Reorder an unstructured matrix first, with a clustered ordering, so that few rows need
     /// entries of `x` of other processors.
     pub fn by_nonzeros<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
-        RowShares::contiguous(csr, powers, |lengths| by_nonzeros(lengths, powers))
+        RowShares::contiguous(csr, powers, by_nonzeros)
     }
 
     /// Rows of similar length together, with nonzeros in proportion to the powers (algorithm 3).
     pub fn by_length_classes<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
         let lengths: Vec<usize> = csr.row_lengths().collect();
-        RowShares::permuted(csr, powers, by_length_classes(&lengths, powers)?)
+        RowShares::permuted(csr, powers, by_length_classes(&lengths, &without_zeros(powers))?)
     }
 
     /// Like [`RowShares::by_length_classes`], in the order of processors that pads least.
     pub fn by_least_padding<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
         let lengths: Vec<usize> = csr.row_lengths().collect();
-        RowShares::permuted(csr, powers, by_least_padding(&lengths, powers)?)
+        RowShares::permuted(csr, powers, by_least_padding(&lengths, &without_zeros(powers))?)
     }
 
     fn contiguous<T: Real>(
         csr: &Csr<T>,
         powers: &[f64],
-        cut: impl FnOnce(&[usize]) -> Result<Vec<usize>>,
+        cut: fn(&[usize], &[f64]) -> Result<Vec<usize>>,
     ) -> Result<RowShares> {
         let (at, rows, node) = (&csr.pattern().offsets, csr.rows(), row_blocks(csr));
         let entries = |first: usize| at.at((first + node).min(rows)) - at.at(first);
         let lengths: Vec<usize> = (0..rows).step_by(node).map(entries).collect();
-        let bounds = cut(&lengths)?.iter().map(|bound| (bound * node).min(rows)).collect();
-        Ok(RowShares { powers: powers.to_vec(), bounds, order: None })
+        let bounds = cut(&lengths, &without_zeros(powers))?;
+        let bounds = bounds.iter().map(|bound| (bound * node).min(rows)).collect();
+        Ok(RowShares::of_bounds(powers, bounds, None))
     }
 
     fn permuted<T: Real>(csr: &Csr<T>, powers: &[f64], mut parts: Vec<Vec<usize>>) -> Result<RowShares> {
@@ -88,18 +89,20 @@ impl RowShares {
         let known = csr.domain().permutation();
         let user = |row: usize| known.map_or(row as u32, |known| known.old_of_new()[row]);
         let order = Permutation::from_old_of_new(parts.into_iter().flatten().map(user).collect())?;
-        Ok(RowShares { powers: powers.to_vec(), bounds, order: Some(order) })
+        Ok(RowShares::of_bounds(powers, bounds, Some(order)))
     }
 
-    /// The same shares after another processor, which comes first and gets no rows.
-    #[cfg(any(feature = "cuda", feature = "testing", test))]
-    pub(crate) fn after_an_idle_one(mut self) -> RowShares {
-        self.powers.insert(0, 0.0);
-        self.bounds.insert(0, 0);
-        self
+    /// `used` are the boundaries between processors of a power above zero.
+    fn of_bounds(powers: &[f64], used: Vec<usize>, order: Option<Permutation>) -> RowShares {
+        let (mut bounds, mut at) = (vec![0], 0);
+        bounds.extend(powers.iter().map(|&power| {
+            at += usize::from(power != 0.0);
+            used[at]
+        }));
+        RowShares { powers: powers.to_vec(), bounds, order }
     }
 
-    /// The computing powers by which the rows were distributed; zero for a processor that was left out.
+    /// The computing powers by which the rows were distributed.
     pub fn powers(&self) -> &[f64] {
         &self.powers
     }
@@ -176,6 +179,10 @@ impl RowShares {
     }
 }
 
+fn without_zeros(powers: &[f64]) -> Vec<f64> {
+    powers.iter().copied().filter(|&power| power != 0.0).collect()
+}
+
 /// The numbers of a line that begins with a name.
 fn numbers<N: std::str::FromStr>(line: Option<&str>, name: &str) -> Option<Vec<N>> {
     let mut words = line?.split(' ');
@@ -197,10 +204,15 @@ mod tests {
         let file = std::env::temp_dir().join(format!("krysp_shares_{}", std::process::id()));
         let of = [
             RowShares::by_rows(&a, &powers).unwrap(),
-            RowShares::by_nonzeros(&a, &powers).unwrap().after_an_idle_one(),
+            RowShares::by_nonzeros(&a, &[0.0, 1.0, 0.0, 2.0]).unwrap(),
             RowShares::by_length_classes(&a, &powers).unwrap(),
             RowShares::by_least_padding(&a, &powers).unwrap(),
         ];
+        assert_eq!(of[1].bounds()[..2], [0, 0]);
+        assert_eq!(of[1].ranges().filter(|rows| rows.is_empty()).count(), 2);
+        for wrong in [[0.0, 0.0], [1.0, -1.0], [f64::NAN, 1.0]] {
+            assert!(RowShares::by_nonzeros(&a, &wrong).is_err());
+        }
         for shares in of {
             assert_eq!(shares.bounds().last(), Some(&a.rows()));
             shares.save(&file).unwrap();

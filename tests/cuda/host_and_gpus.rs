@@ -176,7 +176,7 @@ fn shares_settle_at_equal_times() {
         (found, rounds) = (measured(&found.powers()), rounds + 1);
         println!("{found}");
     }
-    let seconds = &found.balance.seconds;
+    let seconds = &found.seconds;
     let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
     assert!(seconds.iter().all(|time| (time - mean).abs() < 0.05 * mean), "after {rounds} rounds: {found}");
     // the slow part makes the share of the GPU smaller

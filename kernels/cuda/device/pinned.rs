@@ -4,7 +4,7 @@ use crate::buffer::bytes_of;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::queue::{Block, Queue};
 use crate::cuda::device::{Array, Device, Element};
-use cudarc::driver::{result, sys};
+use cudarc::driver::{CudaStream, result, sys};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -92,14 +92,20 @@ impl<T: Element> PinnedArray<T> {
 
     /// Queues a copy to an array on the device.
     pub fn copy_to(&self, array: &mut Array<T>) -> Result<()> {
+        self.copy_on(&self.memory.queue.stream, array)
+    }
+
+    /// Queues a copy to an array on the device on another stream. Both must exist until it is done.
+    pub(crate) fn copy_on(&self, stream: &CudaStream, array: &mut Array<T>) -> Result<()> {
         assert_eq!(array.len(), self.len, "arrays of one length");
         if self.len == 0 {
             return Ok(());
         }
-        self.memory.queue.stream.context().bind_to_thread()?;
-        let stream = self.memory.queue.stream.cu_stream();
-        // SAFETY: both have this many bytes, and this memory is not freed before the device is done
-        Ok(unsafe { result::memcpy_htod_async(array.address(0), bytes_of(self.as_ref()), stream) }?)
+        stream.context().bind_to_thread()?;
+        let (to, from) = (array.address(0), bytes_of(self.as_ref()));
+        // SAFETY: both have this many bytes; on the stream of the queue this memory is not freed before the
+        // device is done, on others the caller ensures that
+        Ok(unsafe { result::memcpy_htod_async(to, from, stream.cu_stream()) }?)
     }
 }
 

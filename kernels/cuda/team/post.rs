@@ -19,8 +19,9 @@ use crate::cuda::solve::sums::Sums;
 use crate::cuda::team::border::OffDiagonal;
 use crate::cuda::team::halo::RawHaloExchange;
 use crate::cuda::team::member::SOURCE;
-use cudarc::driver::CudaFunction;
+use cudarc::driver::{CudaFunction, CudaStream};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// Arguments for the kernels of a team with a single member: all flags are set, so that no kernel waits.
 #[derive(Debug)]
@@ -121,9 +122,30 @@ pub struct Ghosts<T: Real> {
     /// Number of entries of a vector.
     length: usize,
     ghosts: Array<T>,
+    /// A stream for copies beside other work, and the ghosts of the product before.
+    beside: Option<(Arc<CudaStream>, Array<T>)>,
+}
+
+impl<T: Real> Drop for Ghosts<T> {
+    fn drop(&mut self) {
+        if let Some((copies, _)) = &self.beside {
+            self.device.park(copies.synchronize().map_err(Error::from));
+        }
+    }
 }
 
 impl<T: Real> Ghosts<T> {
+    /// The same, but ghosts are copied beside other work of the device, instead of after it. Before ghosts
+    /// are added, the caller must have waited for work that was queued after the addition before the last one.
+    pub fn copied_beside(mut self) -> Result<Ghosts<T>> {
+        let other = self.device.zeros(self.ghosts.len())?;
+        let copies = self.device.inner.context.new_stream()?;
+        // the arrays must be allocated and zero before another stream writes to them
+        self.device.synchronize()?;
+        self.beside = Some((copies, other));
+        Ok(self)
+    }
+
     /// Uploads the matrix entries in ghost columns, for vectors with `length` entries and this number of
     /// ghosts. `offsets` has the start of the entries of each of `rows`, and the end; `columns` are indices
     /// of ghosts.
@@ -143,7 +165,8 @@ impl<T: Real> Ghosts<T> {
         assert!(fits, "rows of the vector, and ghosts");
         let border = OffDiagonal::new(device, rows, offsets, columns, values)?;
         let ghosts = device.zeros(ghosts)?;
-        Ok(Ghosts { device: device.clone(), alone: Alone::new(device)?, border, length, ghosts })
+        let (device, alone) = (device.clone(), Alone::new(device)?);
+        Ok(Ghosts { device, alone, border, length, ghosts, beside: None })
     }
 
     /// Bytes of the entries in ghost columns.
@@ -185,7 +208,14 @@ impl<T: Real> Ghosts<T> {
     ) -> Result<()> {
         let fits = |v: &Array<T>| v.device() == &self.device && v.len() == self.length;
         assert!(fits(x) && fits(y), "vectors of this device");
-        ghosts.copy_to(&mut self.ghosts)?;
+        match &mut self.beside {
+            None => ghosts.copy_to(&mut self.ghosts)?,
+            Some((copies, before)) => {
+                std::mem::swap(&mut self.ghosts, before);
+                ghosts.copy_on(copies, &mut self.ghosts)?;
+                self.device.inner.stream.join(copies)?;
+            }
+        }
         self.border.add(&self.alone.raw, self.ghosts.address(0), [x, y], own, sums)
     }
 }
