@@ -42,10 +42,10 @@ where
         of_host: impl FnOnce(&Csr<T>) -> Result<P>,
         mut of_machine: impl FnMut(&Csr<T>, &M) -> Result<Q>,
     ) -> Result<Self> {
-        let (host, others) = matrix.blocks()?;
         let space = matrix.domain().clone();
-        let of_host = host.as_ref().map(of_host).transpose()?;
-        let blocks = others.iter().zip(space.others());
+        let of_host = matrix.host_block()?.as_ref().map(of_host).transpose()?;
+        let blocks = matrix.machine_blocks()?;
+        let blocks = blocks.iter().zip(space.others());
         let of_others = blocks.map(|(block, (machine, _))| of_machine(block, machine));
         let of_others = of_others.collect::<Result<Vec<_>>>()?;
         let wrong = Error::Space { what: "the preconditioner", than: "the block" };

@@ -1,12 +1,15 @@
 //! Measures computing powers, and estimates whether the host makes an iteration faster.
 //!
 //! An iteration of conjugate gradients multiplies by the matrix once, and reads or writes eleven vectors. With
-//! the host, processors exchange entries of `x` once, and the host reads back two sums:
+//! the host, processors exchange entries of `x` once, the host reads back two sums, and its threads start
+//! four operations. Starting them takes long where threads sleep while the machines compute. If all processors
+//! take equally long:
 //!
 //! ```text
 //! alone(k)  = seconds of a product + seconds of the vector operations, if processor k had all rows
-//! with      = 1 / Σ 1 / alone(k), over all processors  +  exchanged / bus + 3 latency
-//! without   = 1 / Σ 1 / alone(k), over the machines    +  overhead of launches
+//! shared    = 1 / Σ 1 / alone(k)
+//! with      = max(shared (1 + 4 start / alone(host)), 4 start)  +  exchanged / bus + 3 latency
+//! without   = shared, over the machines  +  overhead of launches
 //! ```
 
 use super::coprocessor::Coprocessor;
@@ -19,6 +22,7 @@ use crate::partition::Cut;
 use krysp_solvers::{BasicVector, LinearOperator, Space, Vector};
 use std::borrow::Cow;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Number of vectors that an iteration of conjugate gradients with a diagonal preconditioner reads or writes.
 const VECTORS: f64 = 11.0;
@@ -33,6 +37,23 @@ const SAMPLE: usize = 1 << 25;
 /// Number of times in an iteration that the host waits for the machines: for two sums, and for entries of `x`.
 const WAITS: f64 = 3.0;
 
+/// Number of operations in an iteration that all threads of the host start together: the product, that with
+/// ghosts, and two updates of vectors. The first two are those of a product.
+const STARTS: f64 = 4.0;
+
+/// The host's start is measured with one part in this number of the rows, about what it gets beside a GPU.
+const SMALL_PART: usize = 32;
+
+/// Least power of the host, relative to the measured one. A guess.
+const LEAST_POWER: f64 = 0.1;
+
+/// Time for which the host waits before each start that is measured: about an iteration, long enough for its
+/// threads to fall asleep.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Number of starts that are measured; the median counts.
+const MEASURED_STARTS: usize = 21;
+
 /// Largest factor by which a system is enlarged to find out when the host pays.
 const LARGEST_FACTOR: f64 = 1e4;
 
@@ -43,6 +64,8 @@ pub(super) struct Forecast {
     products: Vec<f64>,
     /// Seconds of the vector operations of an iteration, likewise.
     vectors: Vec<f64>,
+    /// Seconds that the threads of the host need to start an operation.
+    start: f64,
     /// Number of entries of the matrix.
     entries: usize,
     /// Seconds of launches and synchronization of the machines without the host.
@@ -62,6 +85,7 @@ impl Forecast {
         let scale = csr.nnz() as f64 / sample.nnz().max(1) as f64;
         let of_host = seconds(&Operator::auto(&*sample, &Host)?, || Ok(()))?;
         let (mut products, mut vectors) = (vec![scale * of_host[0]], vec![scale * of_host[1]]);
+        let start = start(&sample, of_host[0])?;
         let (mut latency, mut free) = (0.0, usize::MAX);
         for machine in machines {
             free = free.min(machine.free_memory()?);
@@ -76,7 +100,7 @@ impl Forecast {
         let needed = csr.nnz() * (2 * size_of::<T>() + size_of::<u32>());
         let fits = needed / machines.len().max(1) < free;
         let (entries, overhead) = (csr.nnz().max(1), M::overhead(machines.len()));
-        Ok(Forecast { products, vectors, entries, overhead, latency, exchange: 0.0, fits })
+        Ok(Forecast { products, vectors, start, entries, overhead, latency, exchange: 0.0, fits })
     }
 
     /// Adds the time that entries of `x` need to cross the bus if rows are split as in `cuts`.
@@ -94,14 +118,32 @@ impl Forecast {
         Ok(())
     }
 
-    /// Computing power of each processor, in entries per second.
+    /// Computing power of each processor, in entries per second. That of the host is smaller than measured,
+    /// so that parts of a product by these powers take equally long with its start.
     pub(super) fn powers(&self) -> Vec<f64> {
-        self.products.iter().map(|seconds| self.entries as f64 / seconds).collect()
+        let mut powers: Vec<f64> =
+            self.products.iter().map(|seconds| self.entries as f64 / seconds).collect();
+        let others = powers[1..].iter().fold(0.0, |sum, power| sum + power) / self.entries as f64;
+        let host = self.products[0];
+        let equal = (1.0 + STARTS / 2.0 * self.start / host) / (1.0 / host + others);
+        let share = 1.0 - equal * others;
+        if others > 0.0 {
+            let even = share / (1.0 - share) * others * self.entries as f64;
+            // a host that starts after the others end still gets some rows where they are requested
+            powers[0] = even.max(LEAST_POWER * powers[0]);
+        }
+        powers
     }
 
     /// Estimated seconds of the part of a product that has this number of entries.
     pub(super) fn seconds_of(&self, processor: usize, nonzeros: usize) -> f64 {
-        self.products[processor] * nonzeros as f64 / self.entries as f64
+        let start = if processor == 0 { STARTS / 2.0 * self.start } else { 0.0 };
+        start + self.products[processor] * nonzeros as f64 / self.entries as f64
+    }
+
+    /// Seconds of an iteration on the host alone.
+    fn host_alone(&self) -> f64 {
+        self.products[0] + self.vectors[0]
     }
 
     /// Seconds of an iteration that these processors share, without communication.
@@ -113,7 +155,9 @@ impl Forecast {
     /// Estimated seconds of an iteration with the host, for a system `factor` times as large. Surfaces of parts
     /// grow less than their volumes.
     fn with_host(&self, factor: f64) -> f64 {
-        factor * self.shared(0) + factor.powf(2.0 / 3.0) * self.exchange + WAITS * self.latency
+        let (shared, starts) = (self.shared(0), STARTS * self.start);
+        let computing = (factor * shared + starts * shared / self.host_alone()).max(starts);
+        computing + factor.powf(2.0 / 3.0) * self.exchange + WAITS * self.latency
     }
 
     /// Estimated seconds of an iteration without the host.
@@ -137,8 +181,8 @@ impl Forecast {
     /// How many times as fast the host must be so that it pays; `None` if no speed is enough.
     fn pays_at_speed(&self) -> Option<f64> {
         let left = self.without_host(1.0) - self.exchange - WAITS * self.latency;
-        let alone = self.products[0] + self.vectors[0];
-        (left > 0.0).then(|| (1.0 / left - 1.0 / self.shared(1)) * alone)
+        let computing = left - STARTS * self.start;
+        (computing > 0.0).then(|| self.host_alone() * (1.0 - left / self.shared(1)) / computing)
     }
 }
 
@@ -158,7 +202,9 @@ impl fmt::Display for Forecast {
             return Ok(());
         }
         let waits = 1e3 * (WAITS * self.latency + self.exchange);
-        write!(f, " (waiting for sums and entries of x takes {waits:.4} ms). The host would pay ")?;
+        write!(f, " (waiting for sums and entries of x takes {waits:.4} ms, ")?;
+        let starts = 1e3 * STARTS * self.start;
+        write!(f, "starting the threads of the host {starts:.4} ms). The host would pay ")?;
         match self.pays_from() {
             Some(factor) => write!(f, "for a system {factor:.1} times as large")?,
             None => write!(f, "for no larger system")?,
@@ -184,6 +230,27 @@ fn sample<T: Real>(csr: &Csr<T>) -> Result<Cow<'_, Csr<T>>> {
     Ok(Cow::Owned(Cut::of(csr, &(first..first + kept as usize))?.inside))
 }
 
+/// Seconds that the threads of the host need to start an operation, from the time of a small product after a
+/// pause. A product of all rows takes `whole` seconds.
+fn start<T: Real>(csr: &Csr<T>, whole: f64) -> Result<f64> {
+    let part = Cut::of(csr, &(0..csr.rows().div_ceil(SMALL_PART)))?.inside;
+    let matrix = Operator::auto(&part, &Host)?;
+    let (x, mut y) = (matrix.domain().zeros()?, matrix.range().zeros()?);
+    let mut times = vec![];
+    for _ in 0..MEASURED_STARTS {
+        let waiting = Instant::now();
+        while waiting.elapsed() < PAUSE {
+            std::hint::spin_loop();
+        }
+        let started = Instant::now();
+        matrix.apply(&x, &mut y)?;
+        times.push(started.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let computing = whole * part.nnz() as f64 / csr.nnz().max(1) as f64;
+    Ok((times[MEASURED_STARTS / 2] - computing).max(0.0))
+}
+
 /// Seconds of a product, and of the vector operations of an iteration. `wait` waits for queued work.
 fn seconds<V: Vector>(matrix: &Operator<V>, wait: impl Fn() -> Result<()>) -> Result<[f64; 2]> {
     let (x, mut y) = (matrix.domain().zeros()?, matrix.range().zeros()?);
@@ -204,6 +271,7 @@ mod tests {
         Forecast {
             products: vec![host, gpu],
             vectors: vec![0.5 * host, 0.5 * gpu],
+            start: 2e-6,
             entries: 1000,
             overhead: 6e-6,
             latency: 15e-6,
@@ -228,6 +296,16 @@ mod tests {
         assert!(forecast(0.99 * 4e-3 / speed, 2e-4).host_pays(), "{speed}");
         assert!(!forecast(1.01 * 4e-3 / speed, 2e-4).host_pays(), "{speed}");
         assert!(forecast(4e-3, 1e-5).pays_at_speed().is_none());
+        // sleeping threads
+        let slow_start = Forecast { start: 1e-3, ..forecast(4e-1, 2e-2) };
+        assert!(slow_start.host_pays() && !Forecast { start: 1e-2, ..forecast(4e-1, 2e-2) }.host_pays());
+        assert!(slow_start.powers()[0] < forecast(4e-1, 2e-2).powers()[0]);
+        let part = |processor: usize| {
+            let powers = slow_start.powers();
+            let share = powers[processor] / (powers[0] + powers[1]);
+            slow_start.seconds_of(processor, (1e3 * share).round() as usize)
+        };
+        assert!((part(0) - part(1)).abs() < 0.05 * part(1), "{} {}", part(0), part(1));
         assert!(small.to_string().contains(&format!("{factor:.1} times as large")), "{small}");
     }
 

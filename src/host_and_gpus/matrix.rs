@@ -201,12 +201,16 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         Ok(Diagonal::new(diagonal))
     }
 
-    /// The diagonal block of the host, if it has rows, and those of the machines, for preconditioners.
-    pub(super) fn blocks(&self) -> Result<(Option<Csr<T>>, Vec<Csr<T>>)> {
-        let of_host = self.of_host.as_ref().map(|own| own.matrix.origin().in_host_memory()).transpose()?;
-        let of_others =
-            self.of_others.iter().map(|own| own.matrix.origin().in_host_memory().map(Cow::into_owned));
-        Ok((of_host.map(Cow::into_owned), of_others.collect::<Result<_>>()?))
+    /// The diagonal block of the host, if it has rows.
+    pub(super) fn host_block(&self) -> Result<Option<Csr<T>>> {
+        let block = self.of_host.as_ref().map(|own| own.matrix.origin().in_host_memory());
+        Ok(block.transpose()?.map(Cow::into_owned))
+    }
+
+    /// The diagonal blocks of the machines.
+    pub(super) fn machine_blocks(&self) -> Result<Vec<Csr<T>>> {
+        let block = |own: &Own<M::Vector>| own.matrix.origin().in_host_memory().map(Cow::into_owned);
+        self.of_others.iter().map(block).collect()
     }
 
     /// Replaces the values for the same pattern. `values` are in the order of [`Csr::entries`] of the matrix
@@ -330,7 +334,7 @@ fn members<T: Real, M: Coprocessor<T>>(
             received: 0,
             bytes: 0,
             format: String::new(),
-            predicted: forecast.map(|forecast| forecast.seconds_of(processor, nonzeros)),
+            predicted: forecast.filter(|_| !lengths.is_empty()).map(|f| f.seconds_of(processor, nonzeros)),
         }
     };
     names.zip(shares.ranges()).zip(shares.powers()).zip(0..).map(member).collect()

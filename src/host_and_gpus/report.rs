@@ -62,7 +62,7 @@ fn table(f: &mut fmt::Formatter<'_>, members: &[MemberReport], measured: Option<
         if let Some(measured) = measured {
             write!(f, " {:>13}", ms(measured.get(at).copied()))?;
         }
-        writeln!(f, "  {format}")?;
+        writeln!(f, "  {}", if rows.rows == 0 { "-" } else { format })?;
     }
     let imbalance: f64 = members.iter().map(|member| member.rows.imbalance()).sum();
     let [nonzeros, slots] = [|part: &PartSummary| part.nonzeros, PartSummary::slots]
