@@ -26,7 +26,7 @@ const HEAD: &str = "krysp row shares, version 1";
 ///
 /// let a = gallery::poisson::<f64>(&[20; 3])?;
 /// let shares = RowShares::by_nonzeros(&a, &[1.0, 20.0])?; // the host, and a GPU
-/// assert_eq!(shares.bounds(), [0, 387, 8000]);
+/// assert_eq!(shares.bounds(), [0, 436, 8000]);
 /// let file = std::env::temp_dir().join("krysp_row_shares_example.txt");
 /// shares.save(&file)?;
 /// assert_eq!(RowShares::load(&file)?, shares);

@@ -188,7 +188,7 @@ fn saved_shares_give_the_same_bits() {
     let b = matrices::vector(a.rows());
     let solve = |split: &Split| Gmres::new(split).preconditioner(split.jacobi().unwrap()).solve(&b).unwrap();
     let measured = Split::on_all(&machines(2), &a).unwrap();
-    let of_lengths = RowShares::by_length_classes(&a, &measured.shares().powers().to_vec()).unwrap();
+    let of_lengths = RowShares::by_length_classes(&a, measured.shares().powers()).unwrap();
     let of_lengths = Split::with_shares(&machines(2), &a, &of_lengths).unwrap();
     for split in [measured, of_lengths] {
         let file = std::env::temp_dir().join(format!("krysp_shares_of_products_{}", std::process::id()));
