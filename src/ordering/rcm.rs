@@ -113,7 +113,8 @@ impl<'a, T: Real> Searches<'a, T> {
             level_start = head;
             head = order.len();
             depth += 1;
-            if head - level_start >= LEAST_OF_LEVEL && rayon::current_num_threads() > 1 {
+            // the two passes over a level take twice the time of one: no gain on two threads
+            if head - level_start >= LEAST_OF_LEVEL && rayon::current_num_threads() > 2 {
                 self.extend_on_all_threads(level_start, order, sorted)?;
                 continue;
             }
