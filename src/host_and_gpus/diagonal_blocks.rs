@@ -8,7 +8,7 @@ use crate::host::HostVector;
 use crate::numbers::Real;
 use crate::partition::by_diagonal_blocks;
 use krysp_solvers::{LinearOperator, Space, SpaceOf, check_spaces};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// A square matrix whose entries are split (algorithm 4): those in blocks along the main diagonal are on a
 /// coprocessor as `Dia`, all others are on the host as `Csr`. An operator on vectors of the coprocessor.
@@ -89,7 +89,15 @@ impl<T: Real, M: Coprocessor<T>> LinearOperator for DiagonalBlocks<T, M> {
 
     fn apply(&self, x: &M::Vector, y: &mut M::Vector) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut far = match self.far.try_lock() {
+            // the product that uses the buffers may wait for this thread of the pool
+            Err(TryLockError::WouldBlock) if rayon::current_thread_index().is_some() => {
+                let why = "another solve is using these diagonal blocks: let their solves follow each other";
+                return Err(krysp_solvers::Error::Backend(why.into()));
+            }
+            Ok(far) => far,
+            Err(_) => self.far.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         let far = &mut *far;
         if far.matrix.nnz() == 0 {
             return self.near.apply(x, y);

@@ -82,7 +82,8 @@ impl Forecast {
     /// Measures products on the host and on each machine.
     pub(super) fn measure<T: Real, M: Coprocessor<T>>(machines: &[M], csr: &Csr<T>) -> Result<Forecast> {
         let sample = sample(csr)?;
-        let scale = csr.nnz() as f64 / sample.nnz().max(1) as f64;
+        // at least one entry, so that powers of a matrix without entries are finite
+        let scale = csr.nnz().max(1) as f64 / sample.nnz().max(1) as f64;
         let of_host = seconds(&Operator::auto(&*sample, &Host)?, || Ok(()))?;
         let (mut products, mut vectors) = (vec![scale * of_host[0]], vec![scale * of_host[1]]);
         let start = start(&sample, of_host[0])?;

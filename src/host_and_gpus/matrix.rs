@@ -17,7 +17,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 /// A square matrix whose rows are split between the host and coprocessors, which multiply them at the same
@@ -257,6 +257,19 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         Ok(self)
     }
 
+    /// The buffers of a product. A thread of the pool does not wait for them: the product that uses them may wait for
+    /// this thread.
+    fn halo_of_product(&self) -> krysp_solvers::Result<MutexGuard<'_, Halo<T, M>>> {
+        match self.halo.try_lock() {
+            Err(TryLockError::WouldBlock) if rayon::current_thread_index().is_some() => {
+                let why = "another solve is using this matrix on the host and GPUs: let its solves follow each other";
+                Err(krysp_solvers::Error::Backend(why.into()))
+            }
+            Ok(halo) => Ok(halo),
+            Err(_) => Ok(self.halo()),
+        }
+    }
+
     fn halo(&self) -> MutexGuard<'_, Halo<T, M>> {
         self.halo.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +282,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         dot: bool,
     ) -> krysp_solvers::Result<Option<SplitScalar<T>>> {
         check_spaces(self, x, y)?;
-        let mut halo = self.halo();
+        let mut halo = self.halo_of_product()?;
         halo.collect(x)?;
         let mut sums = vec![];
         for ((own, x), y) in self.of_others.iter().zip(&x.others).zip(&mut y.others) {

@@ -106,8 +106,7 @@ fn every_long_phase_can_be_interrupted_early_and_late() {
         assert!(polls >= 1, "{name} polls");
         for at in [1, polls.div_ceil(2), polls - polls / 4] {
             let (result, polled, _) = interrupted(at, &work);
-            // Two orderings that are computed at the same time do not poll equally often every time: the one that is not
-            // needed stops when the other one is done.
+            // work on several threads does not poll equally often every time
             let ended = result.is_ok() && polled < at;
             assert!(
                 matches!(result, Err(Error::Interrupted(_))) || ended,

@@ -193,3 +193,14 @@ fn preconditioners_are_applied_by_all_tasks_of_a_pool() {
         });
     }
 }
+
+#[test]
+fn rows_without_entries_are_refused() {
+    // more empty rows than a group of rows in a level has
+    let diagonal: Vec<_> = (0..300).map(|i| (i, i, 2.0)).collect();
+    let a = Csr::<f64>::from_triplets(500, 500, &diagonal).unwrap();
+    for threads in [1, 3] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| assert!(Ilu0::new(&a).is_err() && Ic0::new(&a).is_err(), "{threads} threads"));
+    }
+}

@@ -36,12 +36,17 @@ impl Stages {
                 continue;
             }
             // parts of equal work, because items differ
-            let (mut bounds, mut done) = (vec![level.start], 0);
+            let (mut bounds, mut done, end) = (vec![level.start], 0, level.end);
             for item in level {
                 done += work(item);
-                if done * parts >= all * bounds.len() {
+                if bounds.len() < parts && done * parts >= all * bounds.len() {
                     bounds.push(item + 1);
                 }
+            }
+            // the last part has all that is left, also items without work
+            match bounds.as_mut_slice() {
+                [_, .., last] if *last == end => {}
+                _ => bounds.push(end),
             }
             stages.push(bounds);
         }
@@ -64,11 +69,12 @@ impl Stages {
     }
 }
 
-/// Runs stages, each after the one before, on all idle threads: `work(thread, stage, part)`, where `thread` is below
-/// the number of threads, and differs among those that work at the same time. `taken` has a mark for each part.
+/// Calls `work(thread, stage, items of a part)` for every part of the stages, each stage after the one before, on all idle
+/// threads. `thread` is below the number of threads, and differs among those that work at the same time. `taken` has a
+/// mark for each part. `work` must not wait for other tasks of the pool.
 ///
 /// # Panics
-/// Panics if there are fewer marks than parts.
+/// Panics if there are fewer marks than parts, or if `work` panics; then no later stage begins.
 pub(super) fn run<'s, S: Copy>(
     stages: impl Iterator<Item = (S, &'s [usize])> + Clone + Sync,
     taken: &mut [AtomicBool],
@@ -85,11 +91,14 @@ pub(super) fn run<'s, S: Copy>(
         for (kind, bounds) in stages.clone() {
             let parts = bounds.len() - 1;
             wait(|| is_done(before));
+            if is_done(PANICKED) {
+                return;
+            }
             let take = |part: usize| {
                 let free = !taken[before + part].swap(true, Ordering::Relaxed);
                 if free {
+                    let _done = Done(&done.0);
                     work(mine, (kind, bounds), bounds[part]..bounds[part + 1]);
-                    done.0.fetch_add(1, Ordering::Release);
                 }
                 free
             };
@@ -112,6 +121,19 @@ pub(super) fn run<'s, S: Copy>(
         (1..threads).for_each(|_| scope.spawn(|_| share()));
         share();
     });
+}
+
+/// Number of parts that are done if one of them has panicked: more than there are.
+const PANICKED: usize = usize::MAX / 2;
+
+/// Counts a part as done when dropped, or, on a panic, all parts, so that no thread waits for it.
+struct Done<'d>(&'d AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        let parts = if std::thread::panicking() { PANICKED } else { 1 };
+        self.0.fetch_add(parts, Ordering::Release);
+    }
 }
 
 /// A counter alone in its cache line, so that writes to another counter do not slow down threads that poll

@@ -226,7 +226,7 @@ fn eliminate_all<T: Value>(
     assert!(levels.is_sorted(), "levels ascend");
     let length = |row: usize| offsets.range(row).len();
     // for each entry left of the diagonal, the entries of another row are looked up
-    let stages = Stages::new(ranges(levels), LEAST_OF_LEVEL, |row| length(row) * (4 + length(row) / 4));
+    let stages = Stages::new(ranges(levels), LEAST_OF_LEVEL, |row| 1 + length(row) * (4 + length(row) / 4));
     let refused: Mutex<Option<(usize, T)>> = Mutex::new(None);
     // the first row that need not be eliminated
     let (stop, phase) = (AtomicUsize::new(rows), Phase::new("incomplete factorization", values.len() as f64));

@@ -153,20 +153,44 @@ pub fn over_parts<D: Split>(
     // `bound` and `work` are trait objects, so that this function is compiled once per type of data instead
     // of once per caller
     fn distribute<D: Split>(
-        count: usize,
-        bound: &dyn Fn(usize) -> usize,
+        parts: Range<usize>,
+        bound: &(dyn Fn(usize) -> usize + Sync),
         mut data: D,
         work: &(dyn Fn(usize, D) + Sync),
     ) {
-        let mut parts = Vec::with_capacity(count);
-        for part in 0..count - 1 {
-            let (first, rest) = data.split(bound(part + 1) - bound(part));
-            parts.push(Mutex::new(Some(first)));
-            data = rest;
+        let threads = rayon::current_num_threads();
+        if threads > 1 && parts.len() > PARTS {
+            let middle = parts.start + parts.len() / 2;
+            let (first, second) = data.split(bound(middle) - bound(parts.start));
+            let (mut first, mut second) = (Some(first), Some(second));
+            let half = |parts: Range<usize>, data: &mut Option<D>| {
+                if let Some(data) = data.take() {
+                    distribute(parts, bound, data, work);
+                }
+            };
+            return join(&mut || half(parts.start..middle, &mut first), &mut || {
+                half(middle..parts.end, &mut second)
+            });
         }
-        parts.push(Mutex::new(Some(data)));
-        in_place(count, &|part| {
-            let data = parts[part].lock().unwrap_or_else(PoisonError::into_inner).take();
+        if threads == 1 {
+            for part in parts {
+                let (first, rest) = data.split(bound(part + 1) - bound(part));
+                data = rest;
+                work(part, first);
+            }
+            return;
+        }
+        // on the stack, because a product allocates nothing
+        let split: [Mutex<Option<D>>; PARTS] = std::array::from_fn(|_| Mutex::new(None));
+        let at = |part: usize| split[part - parts.start].lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts.clone() {
+            let (first, rest) = data.split(bound(part + 1) - bound(part));
+            data = rest;
+            *at(part) = Some(first);
+        }
+        in_place(parts.len(), &|part| {
+            let part = parts.start + part;
+            let data = at(part).take();
             if let Some(data) = data {
                 work(part, data);
             }
@@ -175,9 +199,14 @@ pub fn over_parts<D: Split>(
     match count {
         0 => {}
         1 => work(bound(0)..bound(1), data),
-        _ => distribute(count, bound, data, &|part, data| work(bound(part)..bound(part + 1), data)),
+        _ => distribute(0..count, bound, data, &|part, data| work(bound(part)..bound(part + 1), data)),
     }
 }
+
+/// Maximum number of parts that are distributed together, and of queues of parts: as many as a vector has blocks
+/// at most, and few enough for the stack of a thread.
+const PARTS: usize = BLOCKS;
+const QUEUES: usize = 64;
 
 /// Calls `work` once for each part, on all threads, each of which prefers the parts at its place.
 fn in_place(count: usize, work: &(dyn Fn(usize) + Sync)) {
@@ -192,14 +221,14 @@ fn in_place(count: usize, work: &(dyn Fn(usize) + Sync)) {
         let half = count / 2;
         join(&mut || run(count - half, queues, work), &mut || run(half, queues, work));
     }
-    match rayon::current_num_threads() {
-        1 => (0..count).for_each(work),
-        threads => run(count, &Queues::new(count, threads), work),
-    }
+    run(count, &Queues::new(count), work);
 }
 
-/// Parts that have not been begun: a queue for each thread.
-struct Queues(Vec<Queue>);
+/// Parts that have not been begun: a queue for each thread, or for several if there are more than [`QUEUES`].
+struct Queues {
+    queues: [Queue; QUEUES],
+    threads: usize,
+}
 
 /// The parts at the place of one thread. Aligned to two cache lines, which processors fetch together.
 #[repr(align(128))]
@@ -209,18 +238,21 @@ struct Queue {
 }
 
 impl Queues {
-    fn new(count: usize, threads: usize) -> Queues {
-        let first = |thread: usize| count * thread / threads;
-        let queue = |thread: usize| Queue { next: AtomicUsize::new(first(thread)), end: first(thread + 1) };
-        Queues((0..threads).map(queue).collect())
+    fn new(count: usize) -> Queues {
+        let threads = rayon::current_num_threads();
+        let used = threads.min(QUEUES);
+        // those that are not used stay empty
+        let first = |queue: usize| count * queue.min(used) / used;
+        let queue = |queue: usize| Queue { next: AtomicUsize::new(first(queue)), end: first(queue + 1) };
+        Queues { queues: std::array::from_fn(queue), threads }
     }
 
     /// A part for this thread: from its own queue, or else from the next one that has parts.
     fn take(&self) -> Option<usize> {
-        let threads = self.0.len();
-        let own = rayon::current_thread_index().unwrap_or(0);
-        (0..threads).find_map(|offset| {
-            let queue = &self.0[(own + offset) % threads];
+        let used = self.threads.min(QUEUES);
+        let own = rayon::current_thread_index().unwrap_or(0) * used / self.threads;
+        (0..used).find_map(|offset| {
+            let queue = &self.queues[(own + offset) % used];
             // reads before it writes, so that empty queues stay shared between caches
             let left = queue.next.load(Ordering::Relaxed) < queue.end;
             let part = if left { queue.next.fetch_add(1, Ordering::Relaxed) } else { queue.end };
@@ -382,6 +414,22 @@ mod tests {
                 sums.fill(rows, |block| [chunks(block).map(|c| c.len() as f64).sum()]);
             });
             assert_eq!(count, rows as f64);
+        }
+    }
+
+    #[test]
+    fn every_part_runs_once_in_nested_loops() {
+        for threads in [1, 2, 7, 80] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            for count in [1, 2, 5, 256, 700] {
+                let mut visits = vec![[0u8; 3]; count];
+                let outer = |_: Range<usize>, of_part: &mut [[u8; 3]]| {
+                    let inner = of_part.as_flattened_mut();
+                    over_parts(inner.len(), &|part| part, inner, &|_, visit: &mut [u8]| visit[0] += 1);
+                };
+                pool.install(|| over_parts(count, &|part| part, visits.as_mut_slice(), &outer));
+                assert!(visits.as_flattened().iter().all(|&count| count == 1), "{threads} threads");
+            }
         }
     }
 }

@@ -4,19 +4,12 @@ use super::tree::Expected;
 use crate::error::Result;
 use crate::ordering::dissection;
 use crate::ordering::minimum_degree::{self, Neighbours, Ordered};
-use krysp_kernels::interrupt::Scope;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Nested dissection is tried if the sum of the squared column lengths of the factor, in the order of minimum degree, is at
 /// least this multiple of the number of pairs of neighbours. On two threads of an AMD EPYC (Zen 3) dissection takes about 0.6 µs for each pair, less if nodes
 /// have several unknowns. It reduces the sum by a third at 7,900 (`heat_sink_transient_80k_K`) and 9,500
 /// (`elast_bracket_p1_59k`), but takes as long as that saves, or longer; from 31,000 to 110,000 (3-D grids, `cage10`) it reduces the sum by 40 to 80 %.
 const WORK: f64 = 2e4;
-
-/// Minimum number of pairs of neighbours for which both orderings are computed at the same time. Guess: minimum degree then takes
-/// about 3 ms, much longer than to start a thread.
-const TOGETHER: usize = 1 << 15;
 
 /// A fill-reducing ordering.
 #[derive(Debug)]
@@ -55,9 +48,6 @@ impl Reduced {
 /// Computes an elimination order by minimum degree, and, where the factorization takes long, by nested dissection;
 /// returns the one with the smaller sum. `expected` is the approximate number of pairs of neighbours. Patterns with dense
 /// variables, for which minimum degree does not count the work, are not dissected.
-///
-/// If there are several threads, dissection begins before minimum degree has counted the work, and is interrupted if it is not
-/// needed. The result is the same.
 pub(super) fn reducing(n: usize, expected: usize, neighbours: &(impl Neighbours + Sync)) -> Result<Reduced> {
     let by_degree = || minimum_degree::of_symmetric(n, expected, neighbours);
     let dissected = || Expected::new(dissection::of_symmetric(n, expected, neighbours)?, neighbours);
@@ -67,29 +57,10 @@ pub(super) fn reducing(n: usize, expected: usize, neighbours: &(impl Neighbours 
         Some(work) if work <= dissected.work()[1] => Reduced::Ordered(by_degree),
         _ => Reduced::Analysed(dissected),
     };
-    if expected < TOGETHER || rayon::current_num_threads() == 1 {
-        let by_degree = by_degree()?;
-        return Ok(match squares(&by_degree).is_some_and(is_long) {
-            true => better(by_degree, dissected()?),
-            false => Reduced::Ordered(by_degree),
-        });
-    }
-    let unneeded = Arc::new(AtomicBool::new(false));
-    // threads of the pool do not inherit the scope of this one
-    let (scope, seen) = (Scope::new(|| false), unneeded.clone());
-    let dissection = Scope::new(move || seen.load(Ordering::Relaxed));
-    let first = || {
-        let ordered = by_degree();
-        let is_needed = ordered.as_ref().is_ok_and(|ordered| squares(ordered).is_some_and(is_long));
-        unneeded.store(!is_needed, Ordering::Relaxed);
-        ordered
-    };
-    let (by_degree, dissected) = rayon::join(|| scope.run(first), || dissection.run(dissected));
-    let by_degree = by_degree?;
-    Ok(if unneeded.load(Ordering::Relaxed) {
-        Reduced::Ordered(by_degree)
-    } else {
-        better(by_degree, dissected?)
+    let by_degree = by_degree()?;
+    Ok(match squares(&by_degree).is_some_and(is_long) {
+        true => better(by_degree, dissected()?),
+        false => Reduced::Ordered(by_degree),
     })
 }
 
@@ -98,6 +69,7 @@ mod tests {
     use super::*;
     use crate::gallery;
     use crate::ordering::minimum_degree::Both;
+    use krysp_kernels::interrupt::Scope;
 
     /// The sum of the squared column lengths in the order of minimum degree, and in the chosen order.
     fn squares(shape: &[usize]) -> [f64; 2] {
@@ -120,7 +92,6 @@ mod tests {
     fn the_choice_does_not_depend_on_the_number_of_threads() {
         for (shape, dissected) in [(&[90, 90][..], false), (&[32, 32, 32], true)] {
             let a = gallery::poisson::<f64>(shape).unwrap();
-            assert!(a.nnz() >= TOGETHER);
             let both = Both::new([&a, &a]);
             let with = |threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
