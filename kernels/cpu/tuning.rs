@@ -16,7 +16,7 @@ pub(crate) const TASKS_PER_THREAD: usize = 16;
 /// entries run on one thread. Not measured.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
-/// Minimum multiplications per part of a level of a factorization. Threads spin-wait between levels. Not measured;
+/// Minimum units of work per part of a level of a factorization (see `eliminate_all`). Threads spin-wait between levels. Not measured;
 /// chosen as some microseconds of work.
 pub(crate) const LEAST_OF_LEVEL: usize = 2048;
 
@@ -52,9 +52,13 @@ pub(crate) const STREAMED_FROM: usize = 8 << 20;
 pub(crate) const SHORT: usize = 8;
 
 /// Prefetch distance of streams, in bytes: the hardware prefetcher stops at the end of each 4 KiB page. Milliseconds
-/// of products with `elast55` (f64, BSR and SELL-P) on 16 threads of a Xeon, at distances of 512, 1024, 2048, 4096
-/// and 8192 bytes: 2.2, 2.0, 1.8, 1.6, 1.5 and 3.0, 2.7, 2.4, 2.1, 2.5. DIA and `p27_80`, which its cache
-/// holds, differ by less than the noise. Not the largest, because short rows and pieces are prefetched beyond their end.
+/// of products with `elast55` (f64) on 16 threads of a Xeon, at distances of 512, 1024, 2048, 4096 and 8192 bytes:
+///
+/// - BSR: 2.2, 2.0, 1.8, 1.6, 1.5
+/// - SELL-P: 3.0, 2.7, 2.4, 2.1, 2.5
+///
+/// DIA, and `p27_80`, which fits in the cache, differ by less than the noise. A larger distance prefetches further
+/// beyond the end of short pieces, which was not measured.
 pub(crate) const PREFETCH_BYTES: usize = 2048;
 
 /// Prefetch distance of scattered entries of `x`, in matrix entries. Prefetching takes a load and a prefetch

@@ -28,7 +28,7 @@ impl Permutation {
     }
 }
 
-/// Marks of vertices. Every other mark is the place, counted from one, of the first vertex of the current level that
+/// Marks of vertices. Any other value is the place, counted from one, of the first vertex of the current level that
 /// is a neighbour.
 const SEEN: u32 = 0;
 const UNSEEN: u32 = u32::MAX;

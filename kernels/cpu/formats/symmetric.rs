@@ -119,8 +119,8 @@ impl Halves {
     }
 
     /// Calls `part(block rows of a part, first row of y, y)` for every part, first for those with even numbers,
-    /// then for those with odd numbers, so that `part` may add to the rows of its part and of the part before:
-    /// `y` has these. It is zero before the first of these calls.
+    /// then for those with odd numbers, so that `part` may add to the rows of its part and of the part before.
+    /// The slice passed to `part` holds these rows; the first phase sets it to zero before.
     pub(crate) fn in_two_phases<T: Value>(
         &self,
         y: &mut [T],
@@ -147,7 +147,7 @@ impl Halves {
     }
 }
 
-/// Rows whose entries in a row may be mirrored: those of the part of `row`, and of the parts before and after.
+/// Columns within reach of `row`: those of its part, and of the parts before and after. Entries there are mirrored.
 pub fn reach(parts: &[usize], row: usize) -> Range<usize> {
     let next = parts.partition_point(|&bound| bound <= row);
     parts[next.saturating_sub(2)]..parts[(next + 1).min(parts.len() - 1)]

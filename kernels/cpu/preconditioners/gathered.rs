@@ -39,8 +39,8 @@ impl<T: Value> Gathered<T> {
         }
     }
 
-    /// `w_c ← w_c − factor u_c` for the columns `c` of the row. Without branches, because it is unpredictable whether
-    /// a column has an entry; each column without one has a place of its own, so that no update waits for another.
+    /// `w_c ← w_c − factor u_c` for the columns `c` of the row. It has no branches, because it is unpredictable
+    /// whether a column has an entry; each column without one has a separate place, so that no update waits for another.
     #[inline(always)]
     pub(super) fn subtract(&mut self, factor: T, columns: &[u32], u: &[T]) {
         let len = self.values.len();

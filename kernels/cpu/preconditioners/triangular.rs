@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Prefetch distance, in rows that are subtracted from a row. They are all over the matrix, so that without prefetches
+/// Prefetch distance, in rows that are subtracted from a row. These rows are scattered over the matrix: without prefetches,
 /// reading them took most of the factorization of `elast_bracket_p1_59k`.
 const AHEAD: usize = 2;
 
@@ -213,7 +213,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// Eliminates all rows, level by level. `eliminate(row, values of earlier rows, own values, its places)` returns the
+/// Eliminates all rows, level by level. `eliminate(row, values of earlier rows, own values, workspace of the thread)` returns the
 /// pivot as an error if it is unusable. Fails with the first unusable pivot of the first stage that has one.
 fn eliminate_all<T: Value>(
     levels: &[usize],

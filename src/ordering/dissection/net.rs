@@ -10,12 +10,12 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Minimum number of edges that one task visits, and maximum number of tasks. Guesses: so many edges take about 0.3 ms, much
+/// Minimum number of edges that one task visits, and maximum number of tasks. Guesses: this number of edges takes about 0.3 ms, much
 /// longer than to start a task.
 const EDGES: usize = 1 << 15;
 const PARTS: usize = 64;
 
-/// Number of parts in which so many edges are visited.
+/// Number of parts for a loop over `edges` edges.
 pub(super) fn by_edges(edges: usize) -> usize {
     (edges / EDGES).clamp(1, PARTS)
 }
@@ -62,7 +62,7 @@ impl Net {
         Net { starts, edges: vec![], weights: Vec::with_capacity(vertices) }
     }
 
-    /// Builds a graph with so many vertices. `fill` pushes the edges of each vertex of a range, and closes it; it is called
+    /// Builds a graph with `vertices` vertices. `fill` pushes the edges of each vertex of a range, and closes it; it is called
     /// as in [`by_parts`].
     pub(super) fn build(
         vertices: usize,

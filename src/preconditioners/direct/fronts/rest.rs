@@ -35,7 +35,7 @@ impl<T: Real> Work<'_, T> {
         }
     }
 
-    /// Copies the Schur complement that a front passes to its parent, without the rows and columns of `null`, which has none for a
+    /// Copies the Schur complement that a front passes to its parent, without the rows and columns of `null`, which is empty for a
     /// symmetric matrix.
     pub(super) fn rest(
         &self,

@@ -182,7 +182,7 @@ pub(in super::super) struct Solve<'a, T> {
 }
 
 impl<'a, T: Real> Solve<'a, T> {
-    /// Begins a solve with so many vectors.
+    /// Begins a solve with `vectors` vectors.
     pub(in super::super) fn new(units: &Units, vectors: usize, workspace: &'a mut Workspace<T>) -> Self {
         let Workspace { numbers, idle } = workspace;
         numbers.resize(vectors * units.entries(), T::zero());
