@@ -172,22 +172,25 @@ pub fn over_parts<D: Split>(
                 half(middle..parts.end, &mut second)
             });
         }
+        // the last part has all data that are left, such as a block of fewer rows
+        let last = parts.end - 1;
         if threads == 1 {
-            for part in parts {
+            for part in parts.start..last {
                 let (first, rest) = data.split(bound(part + 1) - bound(part));
                 data = rest;
                 work(part, first);
             }
-            return;
+            return work(last, data);
         }
         // on the stack, because a product allocates nothing
         let split: [Mutex<Option<D>>; PARTS] = std::array::from_fn(|_| Mutex::new(None));
         let at = |part: usize| split[part - parts.start].lock().unwrap_or_else(PoisonError::into_inner);
-        for part in parts.clone() {
+        for part in parts.start..last {
             let (first, rest) = data.split(bound(part + 1) - bound(part));
             data = rest;
             *at(part) = Some(first);
         }
+        *at(last) = Some(data);
         in_place(parts.len(), &|part| {
             let part = parts.start + part;
             let data = at(part).take();
