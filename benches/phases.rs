@@ -1,4 +1,4 @@
-//! How products, setup phases and whole solves gain from more threads, beside the two limits of the machine: a dense product
+//! Times of products, setup phases and whole solves by the number of threads, beside the two limits of the machine: a dense product
 //! (arithmetic) and a copy (memory), measured in the same run.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Prints the milliseconds with each number of threads (the least of several runs), and the speedup from the first to the last one.
-//! Every number of threads has a Rayon pool of its own, of which the measuring thread is a member. Numbers beyond the processors of the
+//! Each number of threads has a separate Rayon pool, inside which everything is measured. Numbers beyond the processors of the
 //! machine are left out.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]

@@ -21,12 +21,12 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// Iterations of conjugate gradients per call.
 const ITERATIONS: usize = 20;
 
-/// How an operation is called.
+/// Way of calling an operation.
 struct Setting {
     name: &'static str,
     /// The pool inside which it is called, or `None`: from outside of the global pool, which has one thread per core.
     pool: Option<ThreadPool>,
-    /// Whether another program keeps a core busy.
+    /// True if another program keeps a core busy.
     is_contended: bool,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Prints for each matrix: the shares of host and GPU by measured powers, with predicted and measured times; the time of a product and of
 //! an iteration of conjugate gradients on both and on the GPU alone; the largest imbalance of a processor, and the mean density, of
-//! algorithms 2 and 3 for eight equal cores, and for two GPUs of power 75 with six cores. Without a GPU, host memory stands in for it.
+//! algorithms 2 and 3 for eight equal cores, and for two GPUs of power 75 with six cores. Without a GPU, host memory replaces it.
 
 use krysp::host_and_gpus::{Coprocessor, DiagonalBlocks, HostAndGpus, SplitMatrix, StandIn};
 use krysp::partition::{RowShares, by_length_classes, by_nonzeros, quality, ranges};

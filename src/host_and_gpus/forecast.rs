@@ -166,7 +166,7 @@ impl Forecast {
         if self.fits { factor * self.shared(1) + self.overhead } else { f64::INFINITY }
     }
 
-    /// Whether an iteration is expected to be faster with the host.
+    /// Returns whether an iteration is expected to be faster with the host.
     pub(super) fn host_pays(&self) -> bool {
         self.with_host(1.0) < self.without_host(1.0)
     }
@@ -179,7 +179,7 @@ impl Forecast {
             .find(|&factor| self.with_host(factor) < self.without_host(factor))
     }
 
-    /// How many times as fast the host must be so that it pays; `None` if no speed is enough.
+    /// Factor by which the host must be faster so that it pays; `None` if no speed is enough.
     fn pays_at_speed(&self) -> Option<f64> {
         let left = self.without_host(1.0) - self.exchange - WAITS * self.latency;
         let computing = left - STARTS * self.start;

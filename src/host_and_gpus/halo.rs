@@ -101,7 +101,7 @@ impl<T: Real, M: Coprocessor<T>> Halo<T, M> {
         }
     }
 
-    /// Whether coprocessor `k` has no ghosts that another coprocessor owns.
+    /// Returns whether coprocessor `k` has no ghosts that another coprocessor owns.
     pub(super) fn needs_host_only(&self, k: usize) -> bool {
         self.routes[k + 1].iter().all(|route| route.owner == 0)
     }

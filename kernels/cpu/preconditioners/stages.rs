@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Division of items into stages and parts.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
-    /// For each stage, the first item of each of its parts, then the end of the last.
+    /// First item of each part of a stage, then the end of the last part, for each stage.
     bounds: Vec<Vec<usize>>,
 }
 

@@ -78,7 +78,7 @@ impl<T: Real> Piece<T> {
 }
 
 impl<T: Real> FrontFactors<T> {
-    /// Whether all sizes and positions fit a tree.
+    /// Returns whether all sizes and positions fit a tree.
     pub(in super::super) fn fit(&self, tree: &Tree, symmetric: bool) -> bool {
         let (rows, steps) = (tree.order.len(), tree.steps());
         let fits = |(piece, step): (&Piece<T>, &Range<usize>)| {

@@ -27,7 +27,7 @@ pub(in super::super) struct Units {
     pivots: Vec<Range<usize>>,
     /// Range in `places` of each front.
     below: Vec<Range<usize>>,
-    /// For each front, the index of each of its rows without a pivot in the vectors of its unit.
+    /// Index in the vectors of its unit of each row without a pivot, front by front.
     places: Vec<u32>,
     /// Entries of each unit that it does not share, as a range of `own`.
     inner: Vec<Range<usize>>,
@@ -132,12 +132,12 @@ impl Units {
         }
     }
 
-    /// Whether each parent has the rows that its children share with it.
+    /// Returns whether each parent has the rows that its children share with it.
     pub(in super::super) fn is_consistent(&self) -> bool {
         self.is_consistent
     }
 
-    /// Whether vectors for these units are vectors for other units of the same tree.
+    /// Returns whether vectors for these units are vectors for other units of the same tree.
     pub(in super::super) fn is_like(&self, other: &Units) -> bool {
         self.inner == other.inner && self.shared == other.shared && self.pivots == other.pivots
     }
@@ -176,7 +176,7 @@ pub(in super::super) struct Workspace<T> {
 /// Several vectors in a solve.
 pub(in super::super) struct Solve<'a, T> {
     vectors: usize,
-    /// For each unit, its vectors, one after the other.
+    /// Vectors of each unit, one after the other.
     parts: Vec<Mutex<&'a mut [T]>>,
     idle: &'a Mutex<Vec<[Vec<T>; 2]>>,
 }
