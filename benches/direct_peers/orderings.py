@@ -1,9 +1,9 @@
 """Work of Cholesky factorizations in krysp's orderings, in METIS's and in AMD's.
 
-    python3 benches/orderings.py [FILE.mtx.gz ...]
+    python3 benches/direct_peers/orderings.py [FILE.mtx.gz ...]
 
 Without a file: the square real matrices of $KRYSP_MATRICES (default ../shared/matrices) with 1,000 to 400,000 rows, and the
-three-dimensional problems of direct_others.py. Needs SciPy, a C compiler, libmetis.so.5 and libamd.so.2 (Debian: libmetis5, libamd2).
+three-dimensional problems of problems.py. Needs SciPy, a C compiler, libmetis.so.5 and libamd.so.2 (Debian: libmetis5, libamd2).
 `cargo bench --bench direct -- --orders FOLDER` writes krysp's orderings. All orderings are of the pattern of A + Aᵀ, and one
 program counts the entries of each column of the factor. Work is the sum of the squares of these numbers. Columns of the table:
 
@@ -22,12 +22,12 @@ import sys
 import tempfile
 import time
 
-import direct_others
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
+from problems import PROBLEMS
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ORDERS = ["Degree", "Dissection", "Chosen"]
 
 COUNTER = """
@@ -109,7 +109,7 @@ def graphs(folder, paths):
     named = {pathlib.Path(path).name.split(".")[0]: lambda path=path: scipy.io.mmread(path) for path in paths}
     if not paths:
         named = {path.name.split(".")[0]: lambda path=path: scipy.io.mmread(path) for path in files()}
-        named |= direct_others.PROBLEMS
+        named |= PROBLEMS
     for name, make in named.items():
         a = sp.csr_matrix(make())
         pattern = sp.csr_matrix((np.ones(a.nnz, np.float32), a.indices, a.indptr), a.shape)

@@ -1,24 +1,17 @@
-"""Three-dimensional problems for `cargo bench --bench direct`, and direct solvers of others on the same files.
+"""Three-dimensional problems for the comparison of direct solvers.
 
-    python3 benches/direct_others.py write FOLDER [NAME ...]   # writes FOLDER/real/NAME.mtx.gz; without a name, all of them
+    python3 benches/direct_peers/problems.py FOLDER [NAME ...]   # writes FOLDER/real/NAME.mtx.gz; without a name, all of them
     KRYSP_MATRICES=FOLDER cargo bench --bench direct -- NAME
-    OMP_NUM_THREADS=2 python3 benches/direct_others.py time FOLDER/real/*.mtx.gz
-
-`time` needs SciPy, whose SuperLU it runs with two orderings, and takes PARDISO too if pypardiso (MKL) is installed. The right-hand side is `A 1`.
-It prints, for each file and solver, the seconds to factorize and to solve, the normwise backward error and, for SuperLU, the
-number of entries of the factors. UMFPACK, KLU and CHOLMOD, which have no wheels, are not run.
 """
 
 import gzip
 import io
 import os
 import sys
-import time
 
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
-import scipy.sparse.linalg as linalg
 
 
 def line(n, skew=0.0):
@@ -94,59 +87,7 @@ def write(folder, names):
         print(f"{name}: {a.shape[0]} rows, {a.nnz} entries", flush=True)
 
 
-def backward_error(a, x, b):
-    norm = abs(a).sum(axis=1).max()
-    return abs(b - a @ x).max() / (norm * abs(x).max() + abs(b).max())
-
-
-def superlu(a, options):
-    factors = linalg.splu(a.tocsc(), **options)
-    return factors.solve, factors.nnz
-
-
-def pardiso(a):
-    import pypardiso
-
-    solver = pypardiso.PyPardisoSolver(mtype=11)
-    solver.factorize(a)
-    return lambda b: solver.solve(a, b), ""
-
-
-SOLVERS = {
-    "SuperLU COLAMD": lambda a: superlu(a, {}),
-    "SuperLU minimum degree": lambda a: superlu(
-        a, {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}, "diag_pivot_thresh": 0.01}
-    ),
-    "PARDISO": pardiso,
-}
-
-
-def compare(files):
-    print("matrix,rows,solver,factorize_s,solve_s,backward,entries")
-    for path in files:
-        a = sp.csr_matrix(scipy.io.mmread(path))
-        a.sort_indices()
-        b = a @ np.ones(a.shape[1])
-        for name, solver in SOLVERS.items():
-            start = f"{os.path.basename(path).split('.')[0]},{a.shape[0]},{name}"
-            try:
-                began = time.perf_counter()
-                solve, entries = solver(a)
-                factorized = time.perf_counter()
-                x = solve(b)
-                done = time.perf_counter()
-            except (ImportError, RuntimeError, ValueError) as error:
-                print(f'{start},,,,,"{error}"', flush=True)
-                continue
-            times = f"{factorized - began:.4f},{done - factorized:.4f}"
-            print(f"{start},{times},{backward_error(a, x, b):.1e},{entries}", flush=True)
-
-
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["write", folder, *names] if all(name in PROBLEMS for name in names):
-            write(folder, names)
-        case ["time", *files] if files:
-            compare(files)
-        case _:
-            sys.exit(f"{__doc__}\nProblems: {', '.join(PROBLEMS)}")
+    if len(sys.argv) < 2 or any(name not in PROBLEMS for name in sys.argv[2:]):
+        sys.exit(f"{__doc__}\nProblems: {', '.join(PROBLEMS)}")
+    write(sys.argv[1], sys.argv[2:])
