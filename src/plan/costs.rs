@@ -118,14 +118,14 @@ const TABLE: [Line; 14] = [
     ),
     line(Preconditioner::Fsai, |s| 150.0 + 0.3 * s.rows_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
     line(Preconditioner::Spai, |s| 250.0 + 3.0 * s.rows_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike]),
-    line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [One, Partly]),
+    line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
     line(
         Preconditioner::Ilu0,
         |s| 30.0 + 4.0 * s.length,
         0.7,
         |s| 0.4 + 0.1 * s.length,
         |s| ILU0[s.symmetric],
-        [One, Partly],
+        [Partly, Partly],
     ),
     // each entry of the matrix costs one pass over a row of kept entries
     line(
@@ -151,16 +151,16 @@ const TABLE: [Line; 14] = [
         1.0,
         |s| 170.0 * s.rows + 3.1 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
-        [Alike, One],
+        [Alike, Partly],
     ),
     // a matching and a column ordering, then scalar updates of both triangles
     line(
         Preconditioner::Lu,
-        |s| s.ordering + 45.0 * s.factor.entries + 1.2 * s.factor.multiplications,
+        |s| s.ordering + 32.0 * s.factor.entries + 0.85 * s.factor.multiplications,
         1.0,
         |s| APPLIED[0] * s.rows + 2.0 * APPLIED[1] * s.factor.entries,
         |_| 1.0,
-        [One, One],
+        [One, Partly],
     ),
     line(
         Preconditioner::SaddlePoint,
