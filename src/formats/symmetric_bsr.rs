@@ -9,7 +9,7 @@ use super::OnDevice;
 use super::analysis::Model;
 #[cfg(feature = "cuda")]
 use super::bsr::best_block_size;
-use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
+use super::bsr::{BLOCK_SIZES, best_blocks, block_pattern, block_size, slots_of_blocks};
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
 use super::{Analysis, Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
 use crate::error::{Error, Result};
@@ -47,7 +47,10 @@ pub struct SymBsr<T: Real> {
 }
 
 saved!(impl[T: Real] SymBsr<T> { source, size, halves, values } where |read| {
-    read.halves.size() == read.size && read.halves.fit(read.source.pattern.rows(), read.values.len())
+    let entries = read.values.len().checked_sub(SLACK);
+    BLOCK_SIZES.contains(&read.size)
+        && read.halves.size() == read.size
+        && entries.is_some_and(|entries| read.halves.fit(read.source.pattern.rows(), entries))
 });
 
 impl<T: Real> SymBsr<T> {
@@ -294,5 +297,43 @@ impl<T: Real> OnDevice<T> for SymBsr<T> {
         check_symmetric(csr)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::saved::copied;
+
+    /// A matrix of dense blocks of `size` rows on the diagonal and beside it.
+    fn tridiagonal_blocks(size: usize) -> Csr<f64> {
+        let near = |i: usize, j: usize| (i / size).abs_diff(j / size) <= 1;
+        let pairs = (0..5 * size).flat_map(|i| (0..5 * size).map(move |j| (i, j)));
+        let entries: Vec<_> =
+            pairs.filter(|&(i, j)| near(i, j)).map(|(i, j)| (i, j, (1 + i + j) as f64)).collect();
+        Csr::from_triplets(5 * size, 5 * size, &entries).unwrap()
+    }
+
+    #[test]
+    fn forged_sizes_and_values_are_refused() {
+        let a = tridiagonal_blocks(3);
+        let sym = SymBsr::new(&a).unwrap();
+        let loaded = copied(&sym).unwrap();
+        assert_eq!(loaded.values(), sym.values());
+
+        let mut short = sym.clone();
+        short.values = Buffer::zeros(sym.values.len() - 1);
+        assert!(copied(&short).is_err(), "no zeros follow the last block");
+        let mut none = sym.clone();
+        none.values = Buffer::zeros(0);
+        assert!(copied(&none).is_err(), "no values");
+
+        // a size without a kernel, in all parts of the file
+        let offsets = Offsets::from_lengths(vec![1; 3]);
+        let columns = Columns::new(Buffer::from(vec![0, 1, 2]), 3).unwrap();
+        let halves = Halves::new(5, vec![0, 3], offsets, vec![0; 3], columns).unwrap();
+        let source = tridiagonal_blocks(3).source().clone();
+        let values = Buffer::zeros(3 * 25 + SLACK);
+        assert!(copied(&SymBsr::<f64> { source, size: 5, halves, values }).is_err(), "blocks of 5 rows");
     }
 }

@@ -92,19 +92,23 @@ impl<T: Element> PinnedArray<T> {
 
     /// Queues a copy to an array on the device.
     pub fn copy_to(&self, array: &mut Array<T>) -> Result<()> {
-        self.copy_on(&self.memory.queue.stream, array)
+        // SAFETY: memory of this queue is freed only when its stream is done
+        unsafe { self.copy_on(&self.memory.queue.stream, array) }
     }
 
-    /// Queues a copy to an array on the device on another stream. Both must exist until it is done.
-    pub(crate) fn copy_on(&self, stream: &CudaStream, array: &mut Array<T>) -> Result<()> {
+    /// Queues a copy to an array on the device on another stream.
+    ///
+    /// # Safety
+    ///
+    /// Both arrays must exist until the copy is done.
+    pub(crate) unsafe fn copy_on(&self, stream: &CudaStream, array: &mut Array<T>) -> Result<()> {
         assert_eq!(array.len(), self.len, "arrays of one length");
         if self.len == 0 {
             return Ok(());
         }
         stream.context().bind_to_thread()?;
         let (to, from) = (array.address(0), bytes_of(self.as_ref()));
-        // SAFETY: both have this many bytes; on the stream of the queue this memory is not freed before the
-        // device is done, on others the caller ensures that
+        // SAFETY: both have this many bytes, and the caller ensures that they exist long enough
         Ok(unsafe { result::memcpy_htod_async(to, from, stream.cu_stream()) }?)
     }
 }

@@ -212,7 +212,9 @@ impl<T: Real> Ghosts<T> {
             None => ghosts.copy_to(&mut self.ghosts)?,
             Some((copies, before)) => {
                 std::mem::swap(&mut self.ghosts, before);
-                ghosts.copy_on(copies, &mut self.ghosts)?;
+                // SAFETY: the stream of the device waits for the copy, and `drop` does; both arrays are freed only when
+                // one of them is done
+                unsafe { ghosts.copy_on(copies, &mut self.ghosts) }?;
                 self.device.inner.stream.join(copies)?;
             }
         }
