@@ -274,4 +274,4 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=float, default=45)
     parser.add_argument("--limit", type=float, default=3600)
     parser.add_argument("--at-once", type=int, default=1)
-    main(parser.parse_args())
+    main(parser.parse_intermixed_args())
