@@ -11,6 +11,12 @@
 //!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
 //! ```
 
+/// Returns whether a coarsening is worthwhile: the next level, with `modes` unknowns for each of `aggregates`, has some
+/// unknowns, and at most 0.9 times as many as the `rows` of this one.
+pub fn gains(aggregates: u64, modes: usize, rows: u64) -> bool {
+    aggregates > 0 && 10 * aggregates * modes as u64 <= 9 * rows
+}
+
 /// The levels of a hierarchy, in any memory.
 #[derive(Debug)]
 pub struct Hierarchy<A, D, T, L> {

@@ -34,7 +34,7 @@ fn tests() -> Vec<(&'static str, Test)> {
     let everywhere = tests! {
         laws: vectors, operators, products, refreshed, precise_residuals;
         solves: methods, preconditioners, multigrid, multigrid_of_nodes, multigrid_again, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
-        multigrid: features;
+        multigrid: features, one_gain_for_all_ranks;
         assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
         counts: halo_is_that_of_the_partition, sums_of_an_iteration, preconditioners;
         failures: bad_rows, wrong_length, not_a_number, preconditioner_that_fails, panic_of_one;

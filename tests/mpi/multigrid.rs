@@ -4,7 +4,7 @@ use crate::multigrid_on_host::{OnHost, options};
 use crate::{cuts, part, share};
 use krysp::mpi::{RankAmg, RankMatrix, Ranks};
 use krysp::testing::laws::{self, Multigrid, Relation};
-use krysp::{Cg, Csr, Result};
+use krysp::{AmgOptions, Cg, Csr, Result};
 
 /// Ranks with equally many nodes of three rows.
 struct OnRanks<'r> {
@@ -68,6 +68,50 @@ pub(super) fn features(ranks: &Ranks) {
     for which in [0, 2] {
         laws::multigrid(&OnHost, &OnRanks { ranks, which }, relation(ranks)).unwrap();
     }
+}
+
+/// Whether a level is coarsened is one decision of all ranks. Nodes have two unknowns, apart from the last one. Those of the
+/// first rank are a grid; those of every other rank are groups of three, each of which is an aggregate with as many
+/// modes as unknowns.
+pub(super) fn one_gain_for_all_ranks(ranks: &Ranks) {
+    const SIDE: usize = 12;
+    const MODES: usize = 6;
+    let grid = SIDE * SIDE;
+    let nodes = grid + 15 * (ranks.size() - 1);
+    let right_and_down = |node: usize| match node < grid {
+        true => [(node % SIDE + 1 < SIDE, node + 1), (node + SIDE < grid, node + SIDE)],
+        false => [((node - grid) % 3 < 2, node + 1), (false, node)],
+    };
+    let mut triplets = vec![];
+    let mut block = |row: usize, column: usize, value: f64| {
+        for (at, share) in [1.0, 0.25, 0.25, 1.0].into_iter().enumerate() {
+            let (row, column) = (2 * row + at / 2, 2 * column + at % 2);
+            // the last unknown is missing
+            if row.max(column) + 1 < 2 * nodes {
+                triplets.push((row, column, value * share));
+            }
+        }
+    };
+    for node in 0..nodes {
+        block(node, node, 0.01);
+        for (_, other) in right_and_down(node).into_iter().filter(|(there, _)| *there) {
+            [node, other].map(|at| block(at, at, 1.0));
+            block(node, other, -1.0);
+            block(other, node, -1.0);
+        }
+    }
+    let rows = 2 * nodes - 1;
+    let a = Csr::<f64>::from_triplets(rows, rows, &triplets).unwrap();
+    let bound = |rank: usize| if rank == 0 { 0 } else { (2 * (grid + 15 * (rank - 1))).min(rows) };
+    let cut: Vec<usize> = (0..=ranks.size()).map(bound).collect();
+    let modes: Vec<Vec<f64>> =
+        (0..MODES).map(|k| (0..rows).map(|at| ((at * (k + 1)) as f64).sin() + 1.0).collect()).collect();
+    let own: Vec<&[f64]> = modes.iter().map(|mode| part(ranks, mode, &cut)).collect();
+    let (shared, options) =
+        (share(ranks, &a, &cut), AmgOptions { max_coarse_size: 10, ..AmgOptions::default() });
+    let m = RankAmg::with(&shared, &own, options).unwrap();
+    let finest = &m.aggregates()[0];
+    assert!(finest.len() == cut[ranks.rank() + 1] - cut[ranks.rank()] && finest.iter().all(Option::is_some));
 }
 
 /// The levels on ranks with GPUs are copies of those in host memory.

@@ -10,6 +10,7 @@ use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
+use crate::multigrid::gains;
 
 /// Parameters of the coarsening, equal to those of the host.
 #[derive(Clone, Copy, Debug)]
@@ -107,11 +108,10 @@ impl Aggregates {
     ) -> Result<Option<Aggregates>> {
         let (strong, left_out) = strength(a, parameters.strength, parameters.dominant)?;
         let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
-        let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
-        if count == 0 || 10 * count * modes.count > 9 * nodes * size {
+        if !gains(joined.cols() as u64, modes.count, a.rows() as u64) {
             return Ok(None);
         }
-        Aggregates::of(joined, strong, size, modes, parameters).map(Some)
+        Aggregates::of(joined, strong, a.shape[0], modes, parameters).map(Some)
     }
 
     /// Aggregates that are known: `joined` has a row of at most one entry, its aggregate, for each node of `size`

@@ -34,6 +34,7 @@ use crate::preconditioners::amg::unsmoothed::{OVER, Unsmoothed, is_worthwhile};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;
+use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Element, LinearOperator, Space};
 use std::sync::Arc;
 
@@ -227,10 +228,9 @@ impl Rows {
             // aggregates have nodes of one rank, so connections to other ranks matter for thresholds only
             Some(nodes) => {
                 let known = self.own_part().and_then(|(pattern, values)| {
-                    nodes.aggregated(Blocks::new(&pattern, [1, 1], &values), modes.count, theta)
+                    nodes.aggregated(Blocks::new(&pattern, [1, 1], &values), theta)
                 });
-                let none = Aggregates { count: 0, of_node: vec![NONE; self.pattern.rows()] };
-                (None, ranks.all(known)?.map_or(none, |(_, known)| known))
+                (None, ranks.all(known)?)
             }
             None => {
                 let Strength { strong, left_out } = ranks.all(Strength::new(a, theta, &beyond))?;
@@ -240,7 +240,8 @@ impl Rows {
         };
         let bounds: Vec<u64> = sums(&ranks.gather(vec![own.count as u64])?);
         let all = bounds[ranks.size()];
-        if all == 0 || 10 * all * modes.count as u64 > 9 * self.all() {
+        // one decision of all ranks: a rank whose own nodes coarsen little takes part
+        if !gains(all, modes.count, self.all()) {
             return Ok(None);
         }
         let (mut tentative, below) = modes.orthonormal(&own, self.size);

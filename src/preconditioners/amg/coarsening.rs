@@ -54,19 +54,13 @@ saved!(impl[] Coarsening {
     strong, aggregates, tentative, shape, prolongation, restriction, from, product, coarse, transfers
 });
 
-/// Computes strong connections (`None` where all are strong) and aggregates. Returns `None` if there is
-/// nothing to aggregate, or if the next level would have more than 0.9 times as many unknowns.
-pub(super) fn aggregated(
-    a: Blocks<'_>,
-    modes: usize,
-    theta: f64,
-) -> Result<Option<(Option<Pattern>, Aggregates)>> {
+/// Computes strong connections (`None` where all are strong) and aggregates.
+pub(super) fn aggregated(a: Blocks<'_>, theta: f64) -> Result<(Option<Pattern>, Aggregates)> {
     let Strength { strong, left_out } = Strength::new(a, theta, &Ok)?;
     interrupt::check("strength of connection")?;
     let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
     interrupt::check("aggregation")?;
-    let gains = aggregates.count > 0 && 10 * aggregates.count * modes <= 9 * a.pattern.rows() * a.shape[0];
-    Ok(gains.then_some((strong, aggregates)))
+    Ok((strong, aggregates))
 }
 
 impl Coarsening {

@@ -67,14 +67,8 @@ impl Nodes {
         Nodes::new(labels)
     }
 
-    /// Like [`aggregated`], for a matrix of single unknowns: aggregates the nodes, and assigns each unknown
-    /// to the aggregate of its node.
-    pub(crate) fn aggregated(
-        &self,
-        a: Blocks<'_>,
-        modes: usize,
-        theta: f64,
-    ) -> Result<Option<(Option<Pattern>, Aggregates)>> {
+    /// Aggregates the nodes of a matrix of single unknowns, and assigns each unknown to the aggregate of its node.
+    pub(crate) fn aggregated(&self, a: Blocks<'_>, theta: f64) -> Result<Aggregates> {
         let Nodes { count, of } = self;
         let (starts, members) = by_rows(*count, of.len(), &|unknown| (of[unknown], 0));
         let (pattern, mut norms) = assembled([*count; 2], 1, &|node, to| {
@@ -86,12 +80,8 @@ impl Nodes {
         })?;
         norms.iter_mut().for_each(|square| *square = square.sqrt());
         let nodes = Blocks::new(&pattern, [1, 1], &norms);
-        let Some((_, Aggregates { count, of_node })) = aggregated(nodes, 1, theta)? else { return Ok(None) };
-        if 10 * count * modes > 9 * of.len() {
-            return Ok(None);
-        }
-        let of_node = map_rows(of.len(), 4, &|unknown| of_node[of[unknown] as usize]);
-        Ok(Some((None, Aggregates { count, of_node })))
+        let (_, Aggregates { count, of_node }) = aggregated(nodes, theta)?;
+        Ok(Aggregates { count, of_node: map_rows(of.len(), 4, &|unknown| of_node[of[unknown] as usize]) })
     }
 }
 

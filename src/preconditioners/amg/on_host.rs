@@ -18,6 +18,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Diagonal, LinearOperator, Space};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -92,10 +93,13 @@ impl Memory for OnHost {
         a: &Matrix<'_>,
         modes: &NearNullSpace,
     ) -> Result<Option<Self::Aggregates>> {
-        match self.nodes.take() {
-            Some(nodes) => nodes.aggregated(a.blocks(), modes.count, self.options.strength),
-            None => aggregated(a.blocks(), modes.count, self.options.strength),
-        }
+        let (a, theta) = (a.blocks(), self.options.strength);
+        let (strong, aggregates) = match self.nodes.take() {
+            Some(nodes) => (None, nodes.aggregated(a, theta)?),
+            None => aggregated(a, theta)?,
+        };
+        let rows = (a.pattern.rows() * a.shape[0]) as u64;
+        Ok(gains(aggregates.count as u64, modes.count, rows).then_some((strong, aggregates)))
     }
 
     fn inverse(&self, _: usize, a: &mut Matrix<'_>) -> Result<Vec<f64>> {

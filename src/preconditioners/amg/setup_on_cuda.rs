@@ -31,6 +31,7 @@ use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Level, Transfer}
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_kernels::cuda::multigrid::permutation::Permutation;
+use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -189,10 +190,12 @@ impl<T: Real> Memory for OnDevice<'_, T> {
             Some((nodes, csr)) => {
                 let values = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
                 let matrix = blocks::Blocks::new(csr.pattern(), [1, 1], &values);
-                let known = nodes.aggregated(matrix, modes.count, self.options.strength)?;
-                let known = known.map(|(_, known)| joined(self.gpu, &known)).transpose()?;
-                let of = |joined| Aggregates::of(joined, None, 1, modes, parameters(&self.options));
-                known.map(of).transpose()?
+                let known = nodes.aggregated(matrix, self.options.strength)?;
+                if !gains(known.count as u64, modes.count, csr.rows() as u64) {
+                    return Ok(None);
+                }
+                let joined = joined(self.gpu, &known)?;
+                Some(Aggregates::of(joined, None, 1, modes, parameters(&self.options))?)
             }
             None => Aggregates::new(a, modes, parameters(&self.options))?,
         };
