@@ -88,6 +88,7 @@ pub const SOURCES: &[&Source] = &[
     &formats::slabs::SOURCE,
     &matrix::slices::SOURCE,
     &multigrid::STRENGTH,
+    &multigrid::SHARED,
     &preconditioners::spai_kernels::FOUND,
     preconditioners::spai_kernels::OF_WARPS[0],
     preconditioners::spai_kernels::OF_WARPS[1],

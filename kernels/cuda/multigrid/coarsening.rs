@@ -6,10 +6,11 @@ use super::numbers::{constants_of, smoothing};
 use super::permutation::Permutation;
 use super::products;
 use super::prolongation::Smoothing;
+use super::shared::HostRows;
 use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
-use crate::cuda::device::error::Result;
+use crate::cuda::device::error::{Error, Result};
 use crate::multigrid::gains;
 
 /// Parameters of the coarsening, equal to those of the host.
@@ -64,7 +65,7 @@ pub struct Coarsening {
 
 /// How `A P` is computed.
 #[derive(Debug)]
-enum Product {
+pub enum Product {
     /// Computes `A P` on its known pattern with the kernels of products.rs, and `Pᵀ (A P)` likewise.
     Known(Graph),
     /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
@@ -95,7 +96,7 @@ pub struct Aggregates {
     /// Pattern of `Tᵀ`.
     members: Graph,
     /// Near-null-space vectors of the next level.
-    modes: NearNullSpace,
+    pub modes: NearNullSpace,
 }
 
 impl Aggregates {
@@ -106,8 +107,7 @@ impl Aggregates {
         modes: &NearNullSpace,
         parameters: CoarseningParameters,
     ) -> Result<Option<Aggregates>> {
-        let (strong, left_out) = strength(a, parameters.strength, parameters.dominant)?;
-        let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
+        let (joined, strong) = found::<Error>(a, parameters, &mut Ok)?;
         if !gains(joined.cols() as u64, modes.count, a.rows() as u64) {
             return Ok(None);
         }
@@ -132,6 +132,34 @@ impl Aggregates {
         Ok(Aggregates { strong, t, members, modes })
     }
 
+    /// `P`, and the index of the single-pass kernels that computed it, if they did. `smoothed` has the inverse diagonal and the
+    /// damping factor `ω`; `None` means unsmoothed aggregation, of a scalar matrix.
+    pub fn prolongation(
+        &self,
+        a: &Blocks,
+        smoothed: Option<(&Array<f64>, f64)>,
+        parameters: CoarseningParameters,
+    ) -> Result<(Option<usize>, Blocks)> {
+        let (strong, t, positive) = (self.strong.as_ref(), &self.t, parameters.positive);
+        let Some((inverse, omega)) = smoothed else { return Ok((None, ones(&t.graph)?)) };
+        let smoothing = Smoothing { a, strong, t, inverse, omega, positive };
+        Ok(match smoothing.prolongation()? {
+            Some((kernels, prolongation)) => (Some(kernels), prolongation),
+            None => (None, smoothing.by_products(None)?),
+        })
+    }
+
+    /// The tentative prolongator, a row for each node.
+    pub fn tentative(&self) -> &Blocks {
+        &self.t
+    }
+
+    /// Appends the rows of ghosts to the tentative prolongator, which then has `cols` columns.
+    pub fn with_ghosts(self, ghosts: HostRows<'_>, cols: usize) -> Result<Aggregates> {
+        let t = self.t.stacked(self.t.graph.rows(), (self.t.graph.cols(), &[]), ghosts, cols)?;
+        Ok(Aggregates { t, ..self })
+    }
+
     /// Returns the permutation that orders nodes aggregate by aggregate, and the aggregates in the new order.
     pub fn permuted(self) -> Result<(Permutation, Aggregates)> {
         let Aggregates { strong, t, members, modes } = self;
@@ -141,6 +169,24 @@ impl Aggregates {
         let (strong, t) = (strong.map(|(graph, _)| graph), Blocks { graph, shape: t.shape, values });
         Ok((permutation, Aggregates { strong, t, members, modes }))
     }
+}
+
+/// Aggregates the nodes of a matrix: the pattern of the tentative prolongator, and the strong connections. If the matrix has
+/// more columns than rows (ghosts, see [`shared`](super::shared)), `beyond` takes one number for each row and appends
+/// those of ghosts; aggregates have own nodes only.
+#[allow(clippy::type_complexity)]
+pub fn found<E: From<Error>>(
+    a: &Blocks,
+    parameters: CoarseningParameters,
+    beyond: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
+) -> std::result::Result<(Graph, Option<Graph>), E> {
+    let (strong, left_out) = strength(a, parameters.strength, parameters.dominant, beyond)?;
+    let graph = strong.as_ref().unwrap_or(&a.graph);
+    let joined = match graph.cols() > graph.rows() {
+        true => aggregates(&graph.without_ghosts()?, &left_out)?,
+        false => aggregates(graph, &left_out)?,
+    };
+    Ok((joined, strong))
 }
 
 /// Values of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
@@ -164,36 +210,14 @@ impl CoarseLevel {
         aggregates: Aggregates,
         parameters: CoarseningParameters,
     ) -> Result<CoarseLevel> {
+        let (single_pass, prolongation) = aggregates.prolongation(a, smoothed, parameters)?;
         let Aggregates { mut strong, mut t, mut modes, .. } = aggregates;
-        let (mut single_pass, positive) = (None, parameters.positive);
-        let prolongation = match smoothed {
-            None => {
-                let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
-                (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
-                ones(&t.graph)?
-            }
-            Some((inverse, omega)) => {
-                let smoothing = Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive };
-                match smoothing.prolongation()? {
-                    Some((kernels, prolongation)) => {
-                        single_pass = Some(kernels);
-                        prolongation
-                    }
-                    None => smoothing.by_products(None)?,
-                }
-            }
-        };
-        let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
-        let values = products::transposed(&prolongation, &from)?;
-        let restriction = Blocks { graph, shape: [t.shape[1], t.shape[0]], values };
-        let (product, coarse) = match galerkin(a, &prolongation, &restriction)? {
-            Some(found) => found,
-            None => {
-                let product = products::product(a, &prolongation)?;
-                let coarse = products::product(&restriction, &product)?;
-                (Product::Known(product.graph), coarse)
-            }
-        };
+        if smoothed.is_none() {
+            let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
+            (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
+        }
+        let (restriction, from) = transposed(&prolongation)?;
+        let (product, coarse) = galerkin(a, &prolongation, &restriction)?;
         let coarsening = Coarsening {
             parameters,
             strong,
@@ -229,19 +253,35 @@ impl Smoothing<'_> {
     }
 }
 
-/// `Pᵀ A P` of scalar matrices, and how `A P` was computed; `None` if blocks are not 1×1 or rows are too
-/// long.
-fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Product, Blocks)>> {
+/// The transpose, and for each of its blocks the position in `a`.
+pub fn transposed(a: &Blocks) -> Result<(Blocks, Array<u32>)> {
+    let (graph, from) = products::transposed_pattern(&a.graph)?;
+    let values = products::transposed(a, &from)?;
+    Ok((Blocks { graph, shape: [a.shape[1], a.shape[0]], values }, from))
+}
+
+/// `R A P`, and how `A P` was computed.
+pub fn galerkin(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<(Product, Blocks)> {
+    if let Some(found) = galerkin_of_short_rows(a, p, r)? {
+        return Ok(found);
+    }
+    let product = products::product(a, p)?;
+    let coarse = products::product(r, &product)?;
+    Ok((Product::Known(product.graph), coarse))
+}
+
+/// As [`galerkin`], for scalar matrices; `None` if blocks are not 1×1 or rows are too long.
+fn galerkin_of_short_rows(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<Option<(Product, Blocks)>> {
     if [a.shape, p.shape] != [[1, 1]; 2] {
         return Ok(None);
     }
     if let Some(product) = products::short(a, p)? {
-        let coarse = single_pass::found(restriction, &Right::Blocks(&product))?;
+        let coarse = single_pass::found(r, &Right::Blocks(&product))?;
         let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
         return Ok(coarse.map(|coarse| (Product::Short(product.graph), coarse)));
     }
     let Some(product) = single_pass::found(a, &Right::Blocks(p))? else { return Ok(None) };
-    let coarse = single_pass::found(restriction, &Right::Kept(&product))?;
+    let coarse = single_pass::found(r, &Right::Kept(&product))?;
     let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
     Ok(coarse.map(|coarse| (Product::SinglePass(product.capacity()), coarse)))
 }

@@ -22,6 +22,7 @@ pub mod numbers;
 pub mod permutation;
 mod products;
 mod prolongation;
+pub mod shared;
 mod single_pass;
 pub mod strength;
 
@@ -38,6 +39,7 @@ pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use permutation::SOURCE as PERMUTATION;
 pub(crate) use products::SOURCE as PRODUCTS;
 pub(crate) use prolongation::SOURCE as PROLONGATION;
+pub(crate) use shared::SOURCE as SHARED;
 pub(crate) use single_pass::SOURCE as SINGLE_PASS;
 pub(crate) use strength::SOURCE as STRENGTH;
 
@@ -66,4 +68,9 @@ const FILES: &[File] = &[
 /// Starts to compile the kernels that multigrid for a solve in `T` needs, on background threads.
 pub fn begin<T: Real>(device: &Device) {
     device.begin_with::<T>(FILES.iter().copied());
+}
+
+/// Like [`begin`], also the kernels of [`shared`].
+pub fn begin_shared<T: Real>(device: &Device) {
+    device.begin_with::<T>(FILES.iter().copied().chain([(&SHARED, For::Double)]));
 }

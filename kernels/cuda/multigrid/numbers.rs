@@ -48,13 +48,17 @@ pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
 
 /// The entries at some positions, in double precision.
 pub fn entries_at<T: Real>(a: &DeviceCsr<T>, at: &[usize]) -> Result<Vec<f64>> {
-    assert!(at.iter().all(|&at| at < a.nnz()), "entries of the matrix");
     u32::try_from(a.nnz()).map_err(|_| too_many(a.nnz()))?;
-    let (device, mut entries) = (a.device(), vec![0.0; at.len()]);
-    let places = device.upload(&at.iter().map(|&at| at as u32).collect::<Vec<_>>())?;
-    let gathered = device.uninitialized::<f64>(at.len())?;
+    gathered(&a.values, &at.iter().map(|&at| at as u32).collect::<Vec<_>>())
+}
+
+/// The numbers at some positions of an array, in double precision.
+pub fn gathered<T: Real>(values: &Array<T>, at: &[u32]) -> Result<Vec<f64>> {
+    assert!(at.iter().all(|&at| (at as usize) < values.len()), "positions in the array");
+    let (device, mut entries) = (values.device(), vec![0.0; at.len()]);
+    let (places, gathered) = (device.upload(at)?, device.uninitialized::<f64>(at.len())?);
     let (from, places, count, to) =
-        (a.values.address(0), places.address(0), at.len() as u64, gathered.address(0));
+        (values.address(0), places.address(0), at.len() as u64, gathered.address(0));
     queue!(device, T, "widen_entries", config(at.len()), from, places, count, to);
     gathered.read(&mut entries)?;
     Ok(entries)

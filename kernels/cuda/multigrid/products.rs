@@ -171,13 +171,20 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     Ok(values)
 }
 
-/// The pattern of the transpose, and for each of its blocks the position in `a`.
-pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
-    let (device, entries) = (a.device(), a.entries());
+/// Number of the first `entries` blocks in each column, then zero.
+pub(super) fn column_counts(a: &Graph, entries: usize) -> Result<Array<u32>> {
+    let device = a.device();
     let number = u32::try_from(entries).map_err(|_| too_many(entries))?;
     let counts = device.zeros::<u32>(a.cols() + 1)?;
     let (columns, count) = (a.columns.address(0), counts.address(0));
     queue!(device, f64, "count_columns", config(entries), columns, number, count);
+    Ok(counts)
+}
+
+/// The pattern of the transpose, and for each of its blocks the position in `a`.
+pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
+    let (device, entries, counts) = (a.device(), a.entries(), column_counts(a, a.entries())?);
+    let count = counts.address(0);
     scan(&counts)?;
     // the kernel advances each row's start while it scatters entries, so it works on a copy
     let mut next = device.uninitialized::<u32>(a.cols() + 1)?;
