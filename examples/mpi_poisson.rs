@@ -55,7 +55,7 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     })?;
     let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
     report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))?;
-    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&host)?.to(&gpu)?)))
+    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&a)?)))
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -48,7 +48,6 @@ impl Routes {
     }
 
     /// Number of ghosts.
-    #[cfg(feature = "cuda")]
     pub(crate) fn ghost_count(&self) -> usize {
         self.receives.last().map_or(0, |(_, part)| part.end)
     }
@@ -104,11 +103,18 @@ impl Routes {
         self.turn(&self.sends, part).map(|parts| parts.concat())
     }
 
-    /// Exchanges once in the opposite direction: sends a list of values for each ghost to the owner of the
-    /// entry; returns the lists received for each of [`Routes::sent`], concatenated. Collective: all ranks
-    /// call this.
-    pub(crate) fn rows_back<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
-        self.turn(&self.receives, |ghosts| ghosts.flat_map(&of).collect()).map(|parts| parts.concat())
+    /// Exchanges once: sends a list of values for each entry that others read, or, if `back`, for each ghost to the
+    /// owner of the entry. List `k` of `data` begins at `offset(k)`. Returns the received lists, concatenated: those of
+    /// this rank's ghosts, or those for each of [`Routes::sent`]. Collective: all ranks call this.
+    pub(crate) fn lists<X: Plain + Default>(
+        &self,
+        back: bool,
+        data: &[X],
+        offset: &dyn Fn(usize) -> usize,
+    ) -> Result<Vec<X>> {
+        let to = if back { &self.receives } else { &self.sends };
+        let part = |range: Range<usize>| data[offset(range.start)..offset(range.end)].to_vec();
+        self.turn(to, part).map(|parts| parts.concat())
     }
 
     fn turn<X: Plain + Default>(

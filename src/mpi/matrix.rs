@@ -7,12 +7,16 @@ use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::choice::Operator;
 use crate::error::{Error, Result};
-use crate::formats::Csr;
-use crate::host::{Host, HostVector};
+use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, Source};
+use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::partition::Cut;
 use crate::permutation::Permutation;
 use crate::preconditioners::MatrixSource;
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
+use krysp_kernels::index::Offsets;
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::fmt;
@@ -82,14 +86,6 @@ impl<T: Real> RankMatrix<T> {
         let (routes, own) = (Routes::new(ranks, space.bounds(), &cut.ghosts)?, space.rows());
         let places = (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect();
         RankMatrix::joined(space, cut, &routes, places, values.len())
-    }
-
-    /// Builds a matrix from the rows of this rank in the form of [`RankMatrix::whole`], given the columns
-    /// that are ghosts and their communication pattern. Collective: all ranks call this.
-    pub(crate) fn from_whole(rows: &Csr<T>, ghosts: Vec<u64>, routes: &Routes) -> Result<RankMatrix<T>> {
-        let space = RankSpace::<T>::new(routes.ranks(), rows.rows())?;
-        let (cut, places) = routes.ranks().all(Cut::of_whole(rows, ghosts))?;
-        RankMatrix::joined(space, cut, routes, places, rows.nnz())
     }
 
     /// Builds a matrix from its two parts; `places` are the positions of the entries in columns of other
@@ -229,30 +225,44 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
             .collect())
     }
 
+    /// The entries in columns of other ranks: the rows that have some, these rows, and their columns.
+    pub(crate) fn border(&self) -> Result<(&[u32], Csr<T>, &[u64])> {
+        Ok((&self.boundary, self.outside().outside()?, &self.ghosts))
+    }
+
     /// This rank's rows as one matrix: own columns first, then ghosts.
     pub(crate) fn whole(&self) -> Result<Csr<T>> {
         let (inside, outside): (Cow<'_, Csr<T>>, _) =
             (self.inside.in_host_memory()?, self.outside().outside()?);
-        let (own, beside) = (inside.offsets(), outside.offsets());
-        let (rows, entries) = (inside.rows(), inside.nnz() + outside.nnz());
-        let (mut columns, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
-        let (mut offsets, mut first) = (own.clone(), 0);
-        // rows of the diagonal block between two rows of the boundary are copied together
-        for (at, &row) in self.boundary.iter().enumerate() {
-            let next = row as usize + 1;
-            let (mine, others) = (own[first]..own[next], beside[at]..beside[at + 1]);
-            columns.extend_from_slice(&inside.columns()[mine.clone()]);
-            values.extend_from_slice(&inside.entries()[mine]);
-            columns.extend(outside.columns()[others.clone()].iter().map(|&ghost| ghost + rows as u32));
-            values.extend_from_slice(&outside.entries()[others]);
-            offsets[first + 1..next].iter_mut().for_each(|offset| *offset += beside[at]);
-            offsets[next] += beside[at + 1];
-            first = next;
-        }
-        columns.extend_from_slice(&inside.columns()[own[first]..]);
-        values.extend_from_slice(&inside.entries()[own[first]..]);
-        offsets[first + 1..].iter_mut().for_each(|offset| *offset += outside.nnz());
-        Csr::from_sorted(rows + outside.cols(), offsets, columns, values)
+        let (rows, cols) = (inside.rows(), inside.rows() + outside.cols());
+        let [own, others] = [&*inside, &outside].map(|part| part.structure().pattern.in_order());
+        let mut beside = vec![0..0; rows];
+        (0..).zip(&self.boundary).for_each(|(at, &row)| beside[row as usize] = others.offsets.range(at));
+        let offsets = Offsets::of_rows(rows, &|row| own.offsets.range(row).len() + beside[row].len());
+        let mut columns = Buffer::<u32>::zeros(offsets.end());
+        let mut values = Buffer::<T>::zeros(offsets.end());
+        let offset = |row: usize| offsets.at(row);
+        let data = (ByRow::new(&mut columns, &offset), ByRow::new(&mut values, &offset));
+        over_long_rows(rows, 32, data, &|range, (columns, values): (ByRow<'_, u32>, ByRow<'_, T>)| {
+            let ((mut columns, _), (mut values, _)) = (columns.all(), values.all());
+            for row in range {
+                let (own_at, other_at) = (own.offsets.range(row), beside[row].clone());
+                let (of_row, rest) = columns.split_at_mut(own_at.len() + other_at.len());
+                columns = rest;
+                let (to_own, to_ghosts) = of_row.split_at_mut(own_at.len());
+                to_own.copy_from_slice(&own.columns[own_at.clone()]);
+                let ghosts = others.columns[other_at.clone()].iter();
+                to_ghosts.iter_mut().zip(ghosts).for_each(|(to, ghost)| *to = ghost + rows as u32);
+                let (of_row, rest) = values.split_at_mut(own_at.len() + other_at.len());
+                values = rest;
+                let (to_own, to_ghosts) = of_row.split_at_mut(own_at.len());
+                to_own.copy_from_slice(&inside.entries()[own_at]);
+                to_ghosts.copy_from_slice(&outside.entries()[other_at]);
+            }
+        });
+        let pattern = Arc::new(Pattern::sorted(offsets, columns, cols)?);
+        let [domain, range] = [cols, rows].map(HostSpace::new);
+        Ok(Csr::from_source(Source::new(pattern, domain, range), values))
     }
 }
 

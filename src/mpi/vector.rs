@@ -39,12 +39,22 @@ impl<T: Real> RankSpace<T> {
 }
 
 impl<T: Real, L: Local<T>> RankSpace<T, L> {
+    /// The space of vectors with this part on this rank, given the first row of each rank and the number of rows.
+    pub(super) fn of(
+        ranks: Ranks,
+        bounds: Arc<[u64]>,
+        own: SpaceOf<L::Vector>,
+        link: Option<<L as RankMemory<T>>::Link>,
+    ) -> RankSpace<T, L> {
+        RankSpace { ranks, bounds, own, link }
+    }
+
     /// The space of the same vectors with this rank's part in the memory of `local`. Collective: all ranks
     /// call this.
     #[cfg(feature = "cuda")]
     pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::error::Result<RankSpace<T, To>> {
-        let (ranks, bounds, link) = (self.ranks.clone(), self.bounds.clone(), local.link(&self.ranks)?);
-        Ok(RankSpace { ranks, bounds, own: local.space(self.own.len()), link })
+        let link = local.link(&self.ranks)?;
+        Ok(RankSpace::of(self.ranks.clone(), self.bounds.clone(), local.space(self.own.len()), link))
     }
 
     pub(super) fn link(&self) -> Option<&<L as RankMemory<T>>::Link> {

@@ -83,40 +83,6 @@ impl<T: Real> Cut<T> {
         })
     }
 
-    /// Splits rows whose column indices 0 to n − 1 are the own columns, followed by the `ghosts`. Also
-    /// returns the position in `whole` of each entry in a column of `ghosts`.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn of_whole(whole: &Csr<T>, ghosts: Vec<u64>) -> Result<(Cut<T>, Vec<usize>)> {
-        let (n, all) = (whole.rows(), whole.offsets());
-        let (mut starts, mut inside, mut kept) = (vec![0usize], vec![], vec![]);
-        let (mut rows, mut offsets, mut columns, mut values) = (vec![], vec![], vec![], vec![]);
-        let (mut places, mut copied) = (vec![], 0);
-        inside.reserve(whole.nnz());
-        kept.reserve(whole.nnz());
-        for row in 0..n {
-            let own = whole.row_columns(row).partition_point(|&column| (column as usize) < n);
-            let others = all[row] + own..all[row + 1];
-            if !others.is_empty() {
-                // copy the row's entries in own columns together with the preceding rows, which have no
-                // ghosts
-                inside.extend_from_slice(&whole.columns()[copied..others.start]);
-                kept.extend_from_slice(&whole.entries()[copied..others.start]);
-                rows.push(row as u32);
-                offsets.push(columns.len() as u32);
-                columns.extend(whole.columns()[others.clone()].iter().map(|&column| column - n as u32));
-                values.extend_from_slice(&whole.entries()[others.clone()]);
-                places.extend(others.clone());
-                copied = others.end;
-            }
-            starts.push(all[row + 1] - columns.len());
-        }
-        inside.extend_from_slice(&whole.columns()[copied..]);
-        kept.extend_from_slice(&whole.entries()[copied..]);
-        offsets.push(columns.len() as u32);
-        let inside = Csr::from_sorted(n, starts, inside, kept)?;
-        Ok((Cut { inside, rows, offsets, columns, values, ghosts }, places))
-    }
-
     /// The range of ghosts that belong to a range of rows.
     #[cfg(any(feature = "cuda", feature = "testing", test))]
     pub(crate) fn ghosts_of(&self, rows: &Range<u64>) -> Range<usize> {
@@ -138,16 +104,6 @@ mod tests {
         assert_eq!((cut.columns, cut.values), (vec![1, 0], vec![1.0, 3.0]));
         let inside: Vec<_> = cut.inside.triplets().collect();
         assert_eq!(inside, [(0, 0, 2.0), (0, 1, 4.0), (1, 0, 6.0), (1, 1, 5.0)]);
-    }
-
-    #[cfg(feature = "mpi")]
-    #[test]
-    fn a_whole_is_cut_as_its_rows_are() {
-        let whole = Csr::from_csr(3, 5, &[0, 3, 4, 6], &[0, 3, 4, 1, 2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        let (cut, places) = Cut::of_whole(&whole.unwrap(), vec![7, 9]).unwrap();
-        assert_eq!(cut.inside.triplets().collect::<Vec<_>>(), [(0, 0, 1.0), (1, 1, 4.0), (2, 2, 5.0)]);
-        assert_eq!((cut.rows, cut.offsets, cut.columns), (vec![0, 2], vec![0, 2, 3], vec![0, 1, 1]));
-        assert_eq!((cut.values, cut.ghosts, places), (vec![2.0, 3.0, 6.0], vec![7, 9], vec![1, 2, 5]));
     }
 
     #[test]

@@ -206,7 +206,9 @@ pub(super) fn multigrid(ranks: &Ranks) {
             let host = share(ranks, &a, &cut);
             let (rows, own) = (host.to(&gpu).unwrap(), part(ranks, &b, &cut));
             let on_host = RankAmg::with::<[f64; 0]>(&host, &[], options).unwrap();
-            let m = on_host.to(&gpu).unwrap();
+            let m = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
+            // GPUs find the same aggregates as hosts
+            assert_eq!(m.aggregates().unwrap(), on_host.aggregates().unwrap(), "{name} {cut:?}");
             let alone =
                 Cg::new(&host).preconditioner(on_host).rtol(1e-9).solve(own).unwrap().report.iterations;
             for scale in [1.0, 1e-60, 1e60] {

@@ -40,7 +40,7 @@ impl Multigrid for OnRanks<'_> {
     }
 
     fn aggregates(&self, m: &RankAmg<f64>) -> Result<Vec<Vec<Option<u32>>>> {
-        Ok(m.aggregates())
+        m.aggregates()
     }
 
     fn iterations(&self, m: &RankAmg<f64>, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
@@ -95,7 +95,8 @@ pub(super) fn one_gain_for_all_ranks(ranks: &Ranks) {
     for node in 0..nodes {
         block(node, node, 0.01);
         for (_, other) in right_and_down(node).into_iter().filter(|(there, _)| *there) {
-            [node, other].map(|at| block(at, at, 1.0));
+            block(node, node, 1.0);
+            block(other, other, 1.0);
             block(node, other, -1.0);
             block(other, node, -1.0);
         }
@@ -110,45 +111,49 @@ pub(super) fn one_gain_for_all_ranks(ranks: &Ranks) {
     let (shared, options) =
         (share(ranks, &a, &cut), AmgOptions { max_coarse_size: 10, ..AmgOptions::default() });
     let m = RankAmg::with(&shared, &own, options).unwrap();
-    let finest = &m.aggregates()[0];
+    let finest = &m.aggregates().unwrap()[0];
     assert!(finest.len() == cut[ranks.rank() + 1] - cut[ranks.rank()] && finest.iter().all(Option::is_some));
 }
 
-/// The levels on ranks with GPUs are copies of those in host memory.
+/// Ranks with GPUs build their hierarchies there.
 #[cfg(feature = "cuda")]
 pub(super) fn features_on_gpus(ranks: &Ranks) {
     use krysp::{Cuda, ToCuda};
 
     struct OnGpus<'r>(OnRanks<'r>, Cuda);
 
+    impl OnGpus<'_> {
+        fn rows(&self, a: &Csr<f64>) -> Result<RankMatrix<f64, Cuda>> {
+            self.0.rows(a).to(&self.1)
+        }
+    }
+
     impl Multigrid for OnGpus<'_> {
-        type Hierarchy = (RankAmg<f64>, RankAmg<f64, Cuda>);
+        type Hierarchy = RankAmg<f64, Cuda>;
 
         fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<Self::Hierarchy> {
-            let host = self.0.build(a, modes, smooth_finest)?;
-            let copy = host.to(&self.1)?;
-            Ok((host, copy))
+            let cut = self.0.cut(a);
+            let own: Vec<&[f64]> = modes.iter().map(|mode| part(self.0.ranks, mode, &cut)).collect();
+            RankAmg::with(&self.rows(a)?, &own, options(smooth_finest))
         }
 
         fn refresh(&self, m: &mut Self::Hierarchy, a: &Csr<f64>) -> Result<()> {
-            self.0.refresh(&mut m.0, a)?;
-            m.1 = m.0.to(&self.1)?;
-            Ok(())
+            m.refresh(&self.rows(a)?)
         }
 
         fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>> {
-            self.0.aggregates(&m.0)
+            m.aggregates()
         }
 
         fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
-            let (rows, own) = (self.0.rows(a).to(&self.1)?, part(self.0.ranks, b, &self.0.cut(a)));
-            let report = Cg::new(&rows).preconditioner(&m.1).rtol(1e-8).solve(own)?.report;
+            let (rows, own) = (self.rows(a)?, part(self.0.ranks, b, &self.0.cut(a)));
+            let report = Cg::new(&rows).preconditioner(m).rtol(1e-8).solve(own)?.report;
             assert!(report.converged(), "{report}");
             Ok(report.iterations)
         }
 
         fn table(&self, m: &Self::Hierarchy) -> String {
-            m.1.to_string()
+            m.to_string()
         }
     }
 

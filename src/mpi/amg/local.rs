@@ -1,15 +1,16 @@
-//! Operations of a cycle on the part of one rank, in host memory or on a GPU.
+//! The memory of a rank's part of a hierarchy, host memory or a GPU: operations of setup and cycle.
 
-use super::Transfer;
+use super::blocks::HostBlocks;
+use super::on_host::{HostFound, HostModes};
 use crate::choice::Stores;
-use crate::host::{Host, HostSpace, HostVector};
-use crate::mpi::local::{Local, RankMemory};
+use crate::error::Result;
+use crate::mpi::halo::Routes;
+use crate::mpi::local::Local;
+use crate::mpi::matrix::RankMatrix;
 use crate::mpi::vector::RankSpace;
 use crate::numbers::Real;
-use crate::preconditioners::amg::cycle::scaled;
-use crate::preconditioners::amg::largest_of;
-use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{BasicVector, Element, LinearOperator, Result, SpaceOf, Vector};
+use crate::preconditioners::amg::AmgOptions;
+use krysp_solvers::{BasicVector, LinearOperator, Vector};
 
 /// A rank's part of a vector of `T`.
 pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;
@@ -17,31 +18,162 @@ pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;
 /// A rank's part of a vector of a cycle, in single precision.
 pub(super) type Single<L> = PartOf<f32, L>;
 
-/// Memory of a rank's part of a hierarchy for systems in `T`.
-pub trait LocalLevels<T: Real>: Local<T> + Local<f32> {
-    /// Transfer between two levels.
+/// `P` and `Pᵀ` in single precision.
+pub(super) type Transfers<L> = [<L as LocalSetup>::Stored; 2];
+
+/// Operations of the setup on this rank's rows. Only methods with `routes` are collective.
+pub trait LocalSetup: Local<f32> {
+    /// Own rows of a matrix of blocks, in double precision.
+    type Blocks: Send + Sync;
+    /// The inverse diagonal, in double precision.
+    type Inverse;
+    /// A near-null space.
+    type Modes;
+    /// Aggregates of own nodes, with strong connections.
+    type Found;
+    /// Aggregates and tentative prolongator of own nodes and of ghosts, with strong connections.
+    type Tentative: Send + Sync;
+    /// `P` or `Pᵀ` in single precision.
+    type Stored;
+    /// The entries in own columns in single precision.
+    type Inside: LinearOperator<Vector = Single<Self>>;
+    /// `P`, `Pᵀ` and the exchange of entries of the next level.
     type Transfer: Send;
 
-    /// The space of this rank's parts of vectors with `len` entries.
-    fn single(space: &RankSpace<T, Self>, len: usize) -> SpaceOf<Single<Self>>;
+    /// Keeps freed memory for a refresh while it exists.
+    type Keeps: Send + Sync;
 
-    /// Magnitude of a vector, from which the scaling of right-hand sides follows.
-    fn magnitude(r: &PartOf<T, Self>) -> Result<f64>;
+    /// Begins a setup: prepares in the background what it needs soon.
+    fn begin<T: Real>(&self) -> Result<Self::Keeps>;
 
-    /// `b ← factor r`, in single precision.
-    fn narrow(r: &PartOf<T, Self>, factor: f64, b: &mut Single<Self>) -> Result<()>;
+    /// The scalar rows of a matrix: columns of this rank, then ghosts.
+    fn rows<T: Real>(&self, matrix: &RankMatrix<T, Self>) -> Result<Self::Blocks>
+    where
+        Self: Local<T>;
 
-    /// `z ← factor x`
-    fn widen(x: &Single<Self>, factor: f64, z: &mut PartOf<T, Self>) -> Result<()>;
+    /// Copies a matrix from host memory.
+    fn upload(&self, blocks: HostBlocks) -> Result<Self::Blocks>;
 
-    /// `to ← Pᵀ t`
-    fn restrict(transfer: &mut Self::Transfer, t: &Single<Self>, to: &mut Single<Self>) -> Result<()>;
+    /// Copies a matrix to host memory.
+    fn read(blocks: &Self::Blocks) -> Result<HostBlocks>;
 
-    /// `t ← P from`
-    fn prolong(transfer: &mut Self::Transfer, from: &Single<Self>, t: &mut Single<Self>) -> Result<()>;
+    /// Number of entries of the scalar matrix.
+    fn entries(blocks: &Self::Blocks) -> usize;
+
+    /// Rows of a matrix, in host memory.
+    fn rows_at(blocks: &Self::Blocks, rows: &[u32]) -> Result<HostBlocks>;
+
+    /// The first `rows` rows, with `places` as columns from `own` on, followed by the rows `below`. The result has
+    /// `cols` columns.
+    fn stacked(
+        blocks: &Self::Blocks,
+        rows: usize,
+        places: (usize, &[u32]),
+        below: &HostBlocks,
+        cols: usize,
+    ) -> Result<Self::Blocks>;
+
+    /// For each column, whether one of the first `rows` rows has an entry there.
+    fn used(blocks: &Self::Blocks, rows: usize) -> Result<Vec<bool>>;
+
+    /// `A B`
+    fn product(a: &Self::Blocks, b: &Self::Blocks) -> Result<Self::Blocks>;
+
+    /// Copies modes from host memory.
+    fn modes(&self, modes: HostModes) -> Result<Self::Modes>;
+
+    /// Constants, one for each unknown of a node of `size` rows.
+    fn constants(&self, rows: usize, size: usize) -> Result<Self::Modes>;
+
+    /// Copies modes to host memory.
+    fn read_modes(modes: &Self::Modes) -> Result<HostModes>;
+
+    /// Number of modes.
+    fn count_of_modes(modes: &Self::Modes) -> usize;
+
+    /// Aggregates the own nodes. Collective: all ranks call this.
+    fn found(a: &Self::Blocks, options: &AmgOptions, routes: &Routes) -> Result<Self::Found>;
+
+    /// Aggregates that the host has found.
+    fn known(&self, found: HostFound) -> Result<Self::Found>;
+
+    /// Number of aggregates.
+    fn count(found: &Self::Found) -> usize;
+
+    /// The tentative prolongator, for nodes of `size` rows, and the modes of the next level.
+    fn tentative(
+        found: Self::Found,
+        size: usize,
+        modes: &Self::Modes,
+        options: &AmgOptions,
+    ) -> Result<(Self::Tentative, Self::Modes)>;
+
+    /// Rows of the tentative prolongator, in host memory.
+    fn tentative_at(aggregates: &Self::Tentative, nodes: &[u32]) -> Result<HostBlocks>;
+
+    /// Appends the rows of ghosts to the tentative prolongator, which then has `cols` columns.
+    fn with_ghosts(aggregates: Self::Tentative, ghosts: &HostBlocks, cols: usize) -> Result<Self::Tentative>;
+
+    /// The aggregate of each of the first `nodes` nodes.
+    fn of_nodes(aggregates: &Self::Tentative, nodes: usize) -> Result<Vec<Option<u32>>>;
+
+    /// The own rows of `P`. Without `smoothed` (the inverse diagonal and `ω`), these are ones in the columns of the `own`
+    /// aggregates.
+    fn prolongator(
+        a: &Self::Blocks,
+        aggregates: &Self::Tentative,
+        smoothed: Option<(&Self::Inverse, f64)>,
+        own: usize,
+        options: &AmgOptions,
+    ) -> Result<Self::Blocks>;
+
+    /// `Pᵀ A P`, and `factor P` and `Pᵀ` in single precision, given the own rows of `P` and those with ghosts.
+    fn galerkin(
+        a: &Self::Blocks,
+        p: [&Self::Blocks; 2],
+        factor: f64,
+    ) -> Result<(Self::Blocks, Transfers<Self>)>;
+
+    /// The inverse diagonal.
+    fn inverse(a: &Self::Blocks) -> Result<Self::Inverse>;
+
+    /// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
+    fn least(inverse: &Self::Inverse) -> Result<f64>;
+
+    /// The inverse diagonal of `scale A`, one for zero rows.
+    fn rounded(&self, inverse: &Self::Inverse, scale: f64) -> Result<Single<Self>>;
+
+    /// The entries in own columns times `scale`, in the format of a cycle, and the entries in columns of ghosts.
+    fn level(&self, a: &Self::Blocks, scale: f64) -> Result<(Self::Inside, HostBlocks)>;
+
+    /// Replaces the values of a matrix from [`LocalSetup::level`]; returns the entries in columns of ghosts.
+    fn refill(inside: &mut Self::Inside, a: &Self::Blocks, scale: f64) -> Result<HostBlocks>;
+
+    /// Name of the format.
+    fn name(inside: &Self::Inside) -> &'static str;
+
+    /// Prepares the exchange of the next level's `width` entries, own and ghosts. Collective: all ranks call this.
+    fn transfer(&self, stored: Transfers<Self>, routes: Routes, width: usize) -> Result<Self::Transfer>;
+
+    /// Names of the formats of `P` and `Pᵀ`.
+    fn names(transfer: &Self::Transfer) -> [&'static str; 2];
 
     /// Bytes that both products of a transfer read.
     fn bytes(transfer: &Self::Transfer) -> usize;
+
+    /// `to ← Pᵀ t`
+    fn restrict(
+        transfer: &mut Self::Transfer,
+        t: &Single<Self>,
+        to: &mut Single<Self>,
+    ) -> krysp_solvers::Result<()>;
+
+    /// `t ← P from`
+    fn prolong(
+        transfer: &mut Self::Transfer,
+        from: &Single<Self>,
+        t: &mut Single<Self>,
+    ) -> krysp_solvers::Result<()>;
 
     /// `x ← w D⁻¹ b`; `change` is workspace.
     fn first_sweep(
@@ -62,77 +194,17 @@ pub trait LocalLevels<T: Real>: Local<T> + Local<f32> {
     }
 }
 
-impl<T: Real> LocalLevels<T> for Host {
-    type Transfer = Transfer;
+/// Memory of a rank's part of a hierarchy for systems in `T`.
+pub trait LocalLevels<T: Real>: Local<T> + LocalSetup {
+    /// The machine that a space belongs to.
+    fn machine(space: &RankSpace<T, Self>) -> Self;
 
-    fn single(_: &RankSpace<T>, len: usize) -> HostSpace<f32> {
-        RankMemory::<f32>::space(&Host, len)
-    }
+    /// Magnitude of a vector, from which the scaling of right-hand sides follows.
+    fn magnitude(r: &PartOf<T, Self>) -> krysp_solvers::Result<f64>;
 
-    fn magnitude(r: &HostVector<T>) -> Result<f64> {
-        Ok(largest_of(r.as_slice()))
-    }
+    /// `b ← factor r`, in single precision.
+    fn narrow(r: &PartOf<T, Self>, factor: f64, b: &mut Single<Self>) -> krysp_solvers::Result<()>;
 
-    fn narrow(r: &HostVector<T>, factor: f64, b: &mut HostVector<f32>) -> Result<()> {
-        let wide = r.as_slice();
-        over_rows(wide.len(), 2, b.as_mut_slice(), &|rows, b: &mut [f32]| {
-            b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * factor) as f32);
-        });
-        Ok(())
-    }
-
-    fn widen(x: &HostVector<f32>, factor: f64, z: &mut HostVector<T>) -> Result<()> {
-        let narrow = x.as_slice();
-        over_rows(narrow.len(), 2, z.as_mut_slice(), &|rows, z: &mut [T]| {
-            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * factor));
-        });
-        Ok(())
-    }
-
-    fn restrict(transfer: &mut Transfer, t: &HostVector<f32>, to: &mut HostVector<f32>) -> Result<()> {
-        let Transfer { r, back, coarse, .. } = transfer;
-        r.apply(t, coarse)?;
-        let to = to.as_mut_slice();
-        let (own, ghosts) = coarse.as_slice().split_at(to.len());
-        to.copy_from_slice(own);
-        Ok(back.add(ghosts, to)?)
-    }
-
-    fn prolong(transfer: &mut Transfer, from: &HostVector<f32>, t: &mut HostVector<f32>) -> Result<()> {
-        let Transfer { p, halo, coarse, .. } = transfer;
-        let from = from.as_slice();
-        halo.start(from)?;
-        let (own, ghosts) = coarse.as_mut_slice().split_at_mut(from.len());
-        own.copy_from_slice(from);
-        ghosts.copy_from_slice(halo.receive()?);
-        p.apply(coarse, t)
-    }
-
-    fn bytes(transfer: &Transfer) -> usize {
-        transfer.bytes()
-    }
-
-    fn first_sweep(
-        weight: f32,
-        inverse: &HostVector<f32>,
-        b: &HostVector<f32>,
-        [x, _]: [&mut HostVector<f32>; 2],
-    ) {
-        scaled::<1>(weight, inverse.as_slice(), b.as_slice(), x.as_mut_slice());
-    }
-
-    fn relax(
-        weight: f32,
-        inverse: &HostVector<f32>,
-        b: &HostVector<f32>,
-        [t, x, _]: [&mut HostVector<f32>; 3],
-    ) {
-        let (b, t, inverse) = (b.as_slice(), t.as_slice(), inverse.as_slice());
-        over_rows(b.len(), 5, x.as_mut_slice(), &|rows, x: &mut [f32]| {
-            let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
-            for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
-                *x += weight * d * (b - t);
-            }
-        });
-    }
+    /// `z ← factor x`
+    fn widen(x: &Single<Self>, factor: f64, z: &mut PartOf<T, Self>) -> krysp_solvers::Result<()>;
 }

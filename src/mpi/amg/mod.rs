@@ -14,32 +14,36 @@
 //! aggregation of the finest level needs no message for its transfers, but a cycle visits all other levels three
 //! times: [`AmgOptions::smooth_finest`] saves messages.
 
+mod blocks;
+mod level;
 mod local;
 mod memory;
 #[cfg(feature = "cuda")]
 mod on_cuda;
+mod on_host;
 mod setup;
 
-use super::halo::{Back, HaloExchange, Routes};
-use super::local::Local;
+use super::local::RankMemory;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
 use super::vector::{RankSpace, RankVector};
 use crate::error::{Error, Result};
+use crate::formats::MatrixSource;
 use crate::formats::matrix_source::other_space;
-use crate::host::{Host, HostSpace, HostVector};
+use crate::formats::pattern::{Pattern, check_pattern};
+use crate::host::{Host, HostVector};
 use crate::numbers::Real;
-use crate::preconditioners::amg::aggregates::NONE;
 use crate::preconditioners::amg::hierarchy;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::report::{LevelReport, write_table};
-use crate::preconditioners::amg::stored::Stored;
 use crate::preconditioners::amg::{Amg, AmgOptions, power_below};
 use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
 use krysp_solvers::{BasicVector, Element, LinearOperator, Space, Vector, check_spaces};
-use local::{LocalLevels, Single};
+use level::LevelMatrix;
+use local::{LocalLevels, LocalSetup, Single};
 use memory::OnRanks;
-use setup::{NodePattern, RankAggregates, Rows};
+use on_host::HostModes;
+use setup::{RankAggregates, Rows};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -51,8 +55,8 @@ const FEW: u64 = 8;
 /// the range of single precision is 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
-/// [`Amg`] over MPI ranks: one hierarchy for the whole system. `Display` prints a table of the levels.
-/// `m.to(&gpu)` copies the levels to the GPUs of the ranks.
+/// [`Amg`] over MPI ranks: one hierarchy for the whole system, in the memory of the matrix: that of the hosts, or of the
+/// GPUs of the ranks. `Display` prints a table of the levels.
 ///
 /// ```no_run
 /// use krysp::Cg;
@@ -66,22 +70,53 @@ const REACH: f64 = 1e12;
 pub struct RankAmg<T: Real, L: LocalLevels<T> = Host> {
     space: RankSpace<T, L>,
     options: AmgOptions,
-    /// The nodes of the matrix.
-    nodes: Arc<NodePattern>,
-    cycle: Mutex<Cycle<T, L>>,
+    pattern: RowPattern,
+    cycle: Mutex<Cycle<L>>,
     reports: Vec<LevelReport>,
+    _keeps: L::Keeps,
 }
 
 /// A level that is distributed over the ranks.
-type Level<T, L> = multigrid::Level<RankMatrix<f32, L>, Single<L>, <L as LocalLevels<T>>::Transfer>;
+type Level<L> = multigrid::Level<LevelMatrix<L>, Single<L>, Transfer<L>>;
 
 /// The levels.
-type Hierarchy<T, L> =
-    multigrid::Hierarchy<RankMatrix<f32, L>, Single<L>, <L as LocalLevels<T>>::Transfer, Last>;
+type Hierarchy<L> = multigrid::Hierarchy<LevelMatrix<L>, Single<L>, Transfer<L>, Last>;
+
+/// Transfer to the next level and back, with what a refresh needs.
+struct Transfer<L: LocalSetup> {
+    made: L::Transfer,
+    aggregates: Arc<RankAggregates<L>>,
+    /// True if the prolongator is unsmoothed.
+    unsmoothed: bool,
+}
+
+/// The pattern of this rank's rows.
+struct RowPattern {
+    inside: Arc<Pattern>,
+    /// The rows with entries in columns of other ranks, their pattern, and these columns.
+    border: (Vec<u32>, Arc<Pattern>, Vec<u64>),
+}
+
+impl RowPattern {
+    fn of<T: Real, L: LocalLevels<T>>(matrix: &RankMatrix<T, L>) -> Result<RowPattern> {
+        let (rows, outside, ghosts) = matrix.border()?;
+        let border = (rows.to_vec(), outside.structure().pattern.clone(), ghosts.to_vec());
+        Ok(RowPattern { inside: matrix.diagonal_block().structure().pattern.clone(), border })
+    }
+
+    /// Returns an error if another matrix has another pattern.
+    fn check(&self, other: &RowPattern) -> Result<()> {
+        let ([rows, others], [ghosts, theirs]) =
+            ([&self.border.0, &other.border.0], [&self.border.2, &other.border.2]);
+        check_pattern(&self.inside, &other.inside)?;
+        check_pattern(&self.border.1, &other.border.1)?;
+        if rows == others && ghosts == theirs { Ok(()) } else { Err(other_space()) }
+    }
+}
 
 /// The levels and the workspace of a cycle.
-struct Cycle<T: Real, L: LocalLevels<T>> {
-    hierarchy: Hierarchy<T, L>,
+struct Cycle<L: LocalSetup> {
+    hierarchy: Hierarchy<L>,
     vectors: Vec<Workspace<L>>,
     /// Right-hand side and solution of the replicated levels.
     ends: [Single<L>; 2],
@@ -95,52 +130,12 @@ struct Cycle<T: Real, L: LocalLevels<T>> {
 }
 
 /// The vectors of a level.
-struct Workspace<L: Local<f32>> {
+struct Workspace<L: LocalSetup> {
     b: Single<L>,
     x: RankVector<f32, L>,
     t: RankVector<f32, L>,
     /// Workspace of a sweep.
     change: Single<L>,
-}
-
-/// Transfer to the next level and back: the rows of `P` and the columns of `Pᵀ` of this rank.
-pub struct Transfer {
-    p: Stored,
-    r: Stored,
-    halo: HaloExchange<f32>,
-    back: Back<f32>,
-    /// Kept for copies on GPUs.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    routes: Routes,
-    /// A vector of the next level: own entries, then ghosts.
-    coarse: HostVector<f32>,
-    /// The aggregates, and whether the prolongator is unsmoothed.
-    made_of: (Arc<RankAggregates>, bool),
-}
-
-impl Transfer {
-    /// Prepares the exchange of the next level's `width` entries, own and ghosts. Collective: all ranks call
-    /// this.
-    fn new(
-        p: Stored,
-        r: Stored,
-        routes: Routes,
-        width: usize,
-        made_of: (Arc<RankAggregates>, bool),
-    ) -> Result<Transfer> {
-        let (halo, back) = (routes.halo()?, routes.back()?);
-        let coarse = routes.ranks().all(HostSpace::new(width).zeros().map_err(Into::into))?;
-        Ok(Transfer { p, r, halo, back, routes, coarse, made_of })
-    }
-
-    fn bytes(&self) -> usize {
-        self.p.bytes() + self.r.bytes()
-    }
-
-    /// Rows per node.
-    fn size(&self) -> usize {
-        self.made_of.0.shape[0]
-    }
 }
 
 /// The levels that are replicated on all ranks.
@@ -153,26 +148,26 @@ pub(super) struct Last {
     bounds: Vec<usize>,
 }
 
-impl<T: Real> RankAmg<T> {
+impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
     /// Like [`Amg::new`]. Collective: all ranks call this.
-    pub fn new(matrix: &RankMatrix<T>) -> Result<RankAmg<T>> {
+    pub fn new(matrix: &RankMatrix<T, L>) -> Result<RankAmg<T, L>> {
         RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
     }
 
     /// Like [`Amg::with_near_null_space`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with_near_null_space<V: AsRef<[T]> + Sync>(
-        matrix: &RankMatrix<T>,
+        matrix: &RankMatrix<T, L>,
         modes: &[V],
-    ) -> Result<RankAmg<T>> {
+    ) -> Result<RankAmg<T, L>> {
         RankAmg::with(matrix, modes, AmgOptions::default())
     }
 
     /// Like [`Amg::with`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with<V: AsRef<[T]> + Sync>(
-        matrix: &RankMatrix<T>,
+        matrix: &RankMatrix<T, L>,
         modes: &[V],
         options: AmgOptions,
-    ) -> Result<RankAmg<T>> {
+    ) -> Result<RankAmg<T, L>> {
         let (started, space, ranks) = (Instant::now(), matrix.domain(), matrix.ranks());
         let check = || {
             options.check()?;
@@ -188,69 +183,65 @@ impl<T: Real> RankAmg<T> {
             let (what, expected) = ("the options, or the number of modes,", "the same on all ranks");
             return Err(Error::Option { what, got: "different ones".into(), expected });
         }
-        let (rows, own) = (Rows::of(matrix)?, space.local_len());
-        let (near, unsmoothed, nodes) = match modes.len() {
-            0 => (NearNullSpace::constants(own, rows.size), rows.is_worthwhile(&options)?, None),
+        let local = L::machine(space);
+        let keeps = ranks.all(local.begin::<T>())?;
+        let link = RankMemory::<f32>::link(&local, ranks)?;
+        let (rows, own) = (Rows::of(&local, matrix)?, space.local_len());
+        let near = match modes.len() {
+            0 => local.constants(own, rows.size),
             count => {
                 let entry = |at: usize| Element::to_f64(modes[at % count].as_ref()[at / count]);
                 let values = (0..own * count).map(entry).collect();
-                (NearNullSpace { count, values }, false, rows.equal_rows(count)?)
+                local.modes(HostModes(NearNullSpace { count, values }))
             }
         };
-        let (pattern, mut memory) = (rows.nodes(), OnRanks { ranks: ranks.clone(), options, nodes });
+        let near = ranks.all(near)?;
+        let (unsmoothed, nodes) = match modes.len() {
+            0 => (rows.is_worthwhile(&options)?, None),
+            count => (false, rows.equal_rows(count)?),
+        };
+        let mut memory = OnRanks { ranks: ranks.clone(), local: local.clone(), link, options, nodes };
         let (hierarchy, reports) = hierarchy::build(&mut memory, rows, near, unsmoothed, started)?;
-        RankAmg::of((space.clone(), Arc::new(pattern)), options, hierarchy, reports)
+        let made = || {
+            let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;
+            let last = hierarchy.last.as_ref().map_or(0, |last| last.own(ranks).len());
+            let of_last = RankMemory::<f32>::space(&local, last);
+            Ok((vectors, [of_last.zeros()?, of_last.zeros()?], RowPattern::of(matrix)?))
+        };
+        let (vectors, ends, pattern) = ranks.all(made())?;
+        let (own, largest, size) = (0.0, None, 1.0);
+        let cycle = Mutex::new(Cycle { hierarchy, vectors, ends, size, own, largest, ranks: ranks.clone() });
+        Ok(RankAmg { space: space.clone(), options, pattern, cycle, reports, _keeps: keeps })
     }
 
     /// Recomputes the values of all levels for new values of the matrix; keeps aggregates, modes, and patterns.
     /// Collective: all ranks call this.
-    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
-        let (ranks, rows) = (matrix.ranks().clone(), Rows::of(matrix)?);
+    pub fn refresh(&mut self, matrix: &RankMatrix<T, L>) -> Result<()> {
+        let ranks = matrix.ranks().clone();
         let same_space = if *matrix.domain() == self.space { Ok(()) } else { Err(other_space()) };
-        ranks.all(same_space.and_then(|()| self.nodes.check(&rows.nodes())))?;
-        let memory = OnRanks { ranks, options: self.options, nodes: None };
+        let same = same_space.and_then(|()| self.pattern.check(&RowPattern::of(matrix)?));
+        ranks.all(same)?;
+        let local = L::machine(&self.space);
+        let rows = Rows::of(&local, matrix)?;
+        let memory = OnRanks { ranks, local, link: None, options: self.options, nodes: None };
         let cycle = self.cycle.get_mut().unwrap_or_else(PoisonError::into_inner);
         hierarchy::refresh(&memory, &mut cycle.hierarchy, rows)
     }
 
     /// The aggregate of each own node of each level, `None` for nodes that are only smoothed.
     #[doc(hidden)]
-    pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
+    pub fn aggregates(&self) -> Result<Vec<Vec<Option<u32>>>> {
         let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
-        let levels = cycle.hierarchy.levels.iter();
-        let of_level = |level: &Level<T, Host>| {
-            let RankAggregates { of_node, .. } = &*level.transfer.as_ref()?.made_of.0;
-            let own = &of_node[..level.inverse.as_slice().len() / level.transfer.as_ref()?.size()];
-            Some(own.iter().map(|&aggregate| (aggregate != NONE).then_some(aggregate)).collect())
+        let of_level = |level: &Level<L>| {
+            let aggregates = &level.transfer.as_ref()?.aggregates;
+            Some(L::of_nodes(&aggregates.local, level.a.domain().local_len() / aggregates.shape[0]))
         };
-        levels.filter_map(of_level).collect()
+        cycle.hierarchy.levels.iter().filter_map(of_level).collect()
     }
 }
 
-impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
-    /// Allocates the workspace of a cycle. Collective: all ranks call this.
-    fn of(
-        (space, nodes): (RankSpace<T, L>, Arc<NodePattern>),
-        options: AmgOptions,
-        hierarchy: Hierarchy<T, L>,
-        reports: Vec<LevelReport>,
-    ) -> Result<RankAmg<T, L>> {
-        let ranks = space.ranks().clone();
-        let made = || {
-            let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;
-            let last = hierarchy.last.as_ref().map_or(0, |last| last.own(&ranks).len());
-            let of_last = L::single(&space, last);
-            Ok((vectors, [of_last.zeros()?, of_last.zeros()?]))
-        };
-        let (vectors, ends) = ranks.all(made())?;
-        let (own, largest, size) = (0.0, None, 1.0);
-        let cycle = Mutex::new(Cycle { hierarchy, vectors, ends, size, own, largest, ranks });
-        Ok(RankAmg { space, options, nodes, cycle, reports })
-    }
-}
-
-impl<L: Local<f32>> Workspace<L> {
-    fn of<X>(level: &multigrid::Level<RankMatrix<f32, L>, Single<L>, X>) -> Result<Workspace<L>> {
+impl<L: LocalSetup> Workspace<L> {
+    fn of(level: &Level<L>) -> Result<Workspace<L>> {
         let space = level.a.domain();
         let [b, change] = [space.own().zeros()?, space.own().zeros()?];
         Ok(Workspace { b, x: space.zeros()?, t: space.zeros()?, change })
@@ -258,9 +249,12 @@ impl<L: Local<f32>> Workspace<L> {
 }
 
 impl Last {
-    fn new(amg: Amg<f64>, rows: &Rows, modes: NearNullSpace) -> Last {
+    /// Replicates a level, with this rank's rows of its near-null space. Collective: all ranks call this.
+    fn new<L: LocalSetup>(rows: &Rows<L>, modes: NearNullSpace, options: AmgOptions) -> Result<Last> {
+        let (csr, whole) = rows.everywhere(&modes)?;
+        let amg = rows.ranks.all(Amg::of_nodes(&csr, rows.size, (whole, None), false, options))?;
         let bounds = rows.bounds.iter().map(|&bound| bound as usize * rows.size).collect();
-        Last { amg: Arc::new(amg), modes, bounds }
+        Ok(Last { amg: Arc::new(amg), modes, bounds })
     }
 
     /// The rows of this rank.
@@ -292,15 +286,15 @@ fn solve(ranks: &Ranks, last: Option<&Last>, scale: f64, own: f64, b: &mut [f32]
     Ok(parts.map(|part| f64::from(part[most])).fold(f64::NEG_INFINITY, f64::max).exp2())
 }
 
-impl<T: Real, L: LocalLevels<T>> Levels for Cycle<T, L> {
+impl<L: LocalSetup> Levels for Cycle<L> {
     type Error = krysp_solvers::Error;
 
     fn shape(&self, level: usize) -> Option<Shape> {
-        self.hierarchy.levels.get(level).map(Level::<T, L>::shape)
+        self.hierarchy.levels.get(level).map(Level::<L>::shape)
     }
 
     fn smooth(&mut self, at: usize, k: usize, from_zero: bool) -> krysp_solvers::Result<()> {
-        let Level::<T, L> { a, inverse, weights, .. } = &self.hierarchy.levels[at];
+        let Level::<L> { a, inverse, weights, .. } = &self.hierarchy.levels[at];
         let Workspace { b, x, t, change } = &mut self.vectors[at];
         if from_zero {
             L::first_sweep(weights[k], inverse, b, [x.own_mut(), change]);
@@ -312,13 +306,13 @@ impl<T: Real, L: LocalLevels<T>> Levels for Cycle<T, L> {
     }
 
     fn restrict(&mut self, at: usize) -> krysp_solvers::Result<()> {
-        let Level::<T, L> { a, transfer, .. } = &mut self.hierarchy.levels[at];
+        let Level::<L> { a, transfer, .. } = &mut self.hierarchy.levels[at];
         let (vectors, below) = self.vectors.split_at_mut(at + 1);
         let Workspace { b, x, t, .. } = &mut vectors[at];
         a.apply(x, t)?;
         t.own_mut().axpby(&1.0.into(), b, &(-1.0).into());
         let to = below.first_mut().map_or(&mut self.ends[0], |below| &mut below.b);
-        transfer.as_mut().map_or(Ok(()), |transfer| L::restrict(transfer, t.own(), to))
+        transfer.as_mut().map_or(Ok(()), |transfer| L::restrict(&mut transfer.made, t.own(), to))
     }
 
     fn solve(&mut self) -> krysp_solvers::Result<()> {
@@ -335,14 +329,14 @@ impl<T: Real, L: LocalLevels<T>> Levels for Cycle<T, L> {
         let Workspace { x, t, .. } = &mut vectors[at];
         let from = below.first().map_or(&self.ends[1], |below| below.x.own());
         if let Some(transfer) = &mut self.hierarchy.levels[at].transfer {
-            L::prolong(transfer, from, t.own_mut())?;
+            L::prolong(&mut transfer.made, from, t.own_mut())?;
             x.own_mut().axpy(&1.0.into(), t.own());
         }
         Ok(())
     }
 }
 
-impl<T: Real, L: LocalLevels<T>> Cycle<T, L> {
+impl<L: LocalSetup> Cycle<L> {
     /// The right-hand side and the solution of the finest level.
     fn ends(&mut self) -> [&mut Single<L>; 2] {
         match self.vectors.first_mut() {
@@ -394,9 +388,9 @@ impl<T: Real, L: LocalLevels<T>> LinearOperator for RankAmg<T, L> {
 
     fn bytes(&self) -> usize {
         let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_level = |level: &Level<T, L>| LevelBytes {
+        let of_level = |level: &Level<L>| LevelBytes {
             sweep: level.a.bytes() + size_of::<f32>() * level.a.domain().local_len(),
-            transfer: level.transfer.as_ref().map_or(0, L::bytes),
+            transfer: level.transfer.as_ref().map_or(0, |transfer| L::bytes(&transfer.made)),
         };
         cycle.hierarchy.bytes(of_level, |last| last.amg.bytes())
     }

@@ -40,14 +40,14 @@ pub(crate) mod hierarchy;
 pub(crate) mod modes;
 pub(crate) mod nodes;
 #[cfg(feature = "cuda")]
-mod on_cuda;
+pub(crate) mod on_cuda;
 pub(crate) mod on_host;
 mod options;
 pub(crate) mod product;
 pub(crate) mod report;
 mod saved;
 #[cfg(feature = "cuda")]
-mod setup_on_cuda;
+pub(crate) mod setup_on_cuda;
 pub(crate) mod spectrum;
 pub(crate) mod stored;
 pub(crate) mod strength;

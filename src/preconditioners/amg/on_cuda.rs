@@ -62,7 +62,7 @@ pub struct OnGpu<T: Real> {
 }
 
 /// The thresholds of coarsening.
-pub(super) fn parameters(options: &AmgOptions) -> CoarseningParameters {
+pub(crate) fn parameters(options: &AmgOptions) -> CoarseningParameters {
     CoarseningParameters {
         strength: options.strength,
         dominant: DOMINANT,
@@ -147,12 +147,12 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
 }
 
 /// `factor P` and `Pᵀ`, in the formats of the cycle.
-pub(super) fn transfers([p, r]: [&Blocks; 2], factor: f64) -> Result<[Matrix; 2]> {
+pub(crate) fn transfers([p, r]: [&Blocks; 2], factor: f64) -> Result<[Matrix; 2]> {
     Ok([Matrix::of_blocks(p, factor, &[])?, Matrix::of_blocks(r, 1.0, &[])?])
 }
 
 /// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate.
-pub(super) fn joined(gpu: &Cuda, Aggregates { count, of_node }: &Aggregates) -> Result<Graph> {
+pub(crate) fn joined(gpu: &Cuda, Aggregates { count, of_node }: &Aggregates) -> Result<Graph> {
     let belongs = |&aggregate: &u32| (aggregate as usize) < *count;
     let (mut offsets, mut end) = (vec![0u32], 0);
     offsets.extend(of_node.iter().map(|aggregate| {
@@ -184,7 +184,7 @@ fn tentative(
 }
 
 impl Stored {
-    pub(crate) fn to(&self, gpu: &Cuda) -> Result<Matrix> {
+    fn to(&self, gpu: &Cuda) -> Result<Matrix> {
         let cols = self.domain().len();
         let ordered = match self {
             Stored::Dia(dia) => {

@@ -150,8 +150,7 @@ impl Memory for OnHost {
             let coarse = Matrix::made(&coarsening.coarse, coarsening.modes(), values);
             return Ok((Transfer::Smoothed(Box::new(coarsening)), coarse, below));
         }
-        let count = aggregates.1.count;
-        let (unsmoothed, values) = Unsmoothed::new(a.blocks(), aggregates.1, count)?;
+        let (unsmoothed, values) = Unsmoothed::new(a.blocks(), aggregates.1)?;
         let (coarse, below) = (&unsmoothed.coarse, NearNullSpace::constants(unsmoothed.coarse.rows(), 1));
         let coarse = Matrix::made(coarse, 1, values);
         Ok((Transfer::Unsmoothed(Box::new(unsmoothed)), coarse, below))

@@ -33,7 +33,7 @@ use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_kernels::cuda::multigrid::permutation::Permutation;
 use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -219,8 +219,7 @@ impl<T: Real> Memory for OnDevice<'_, T> {
     }
 
     fn least(&self, level: usize, inverse: &Inverse) -> Result<f64> {
-        let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
-        inverse.least(self.permutation(level))?.map_err(refused)
+        least(inverse, self.permutation(level))
     }
 
     fn stored(
@@ -308,6 +307,11 @@ impl<T: Real> Memory for OnDevice<'_, T> {
     }
 }
 
+/// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
+pub(crate) fn least(inverse: &Inverse, permutation: Option<&Permutation>) -> Result<f64> {
+    inverse.least(permutation)?.map_err(|(row, pivot)| Error::NotPositive { what: NAME, row, pivot })
+}
+
 /// Inverts the coarsest level; one that is singular up to rounding is regularized by a shift of its diagonal.
 fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
     let refused = |row, pivot: f64| Error::NotPositive { what: NAME, row, pivot: pivot / scale };
@@ -378,12 +382,13 @@ fn is_wide(pattern: &Pattern) -> bool {
 }
 
 /// A level's matrix as a linear operator.
-struct Products<'a> {
-    matrix: &'a cycle::Matrix,
-    space: CudaSpace<f32>,
+#[derive(Debug)]
+pub struct Products<M> {
+    pub(crate) matrix: M,
+    pub(crate) space: CudaSpace<f32>,
 }
 
-impl LinearOperator for Products<'_> {
+impl<M: Borrow<cycle::Matrix> + Send + Sync> LinearOperator for Products<M> {
     type Vector = CudaVector<f32>;
 
     fn domain(&self) -> &CudaSpace<f32> {
@@ -392,7 +397,10 @@ impl LinearOperator for Products<'_> {
 
     fn apply(&self, x: &CudaVector<f32>, y: &mut CudaVector<f32>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        self.matrix.product().product(&x.entries, &mut y.entries).map_err(failed)
+        Borrow::<cycle::Matrix>::borrow(&self.matrix)
+            .product()
+            .product(&x.entries, &mut y.entries)
+            .map_err(failed)
     }
 
     fn apply_dot(
@@ -401,7 +409,16 @@ impl LinearOperator for Products<'_> {
         y: &mut CudaVector<f32>,
     ) -> krysp_solvers::Result<CudaScalar<f32>> {
         check_spaces(self, x, y)?;
-        Ok(CudaScalar(self.matrix.product().product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+        Ok(CudaScalar(
+            Borrow::<cycle::Matrix>::borrow(&self.matrix)
+                .product()
+                .product_dot(&x.entries, &mut y.entries)
+                .map_err(failed)?,
+        ))
+    }
+
+    fn bytes(&self) -> usize {
+        Borrow::<cycle::Matrix>::borrow(&self.matrix).product().bytes()
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// A matrix in one of four formats.
 #[derive(Debug)]
-pub(crate) enum Stored {
+pub enum Stored {
     Csr(Csr<f32>),
     Dia(Dia<f32>),
     Bsr(Bsr<f32>),
@@ -87,7 +87,7 @@ impl Stored {
     }
 
     /// Overwrites the values of a matrix made by [`Stored::new`].
-    pub(super) fn renew(&mut self, a: Blocks<'_>, scale: f64) {
+    pub(crate) fn renew(&mut self, a: Blocks<'_>, scale: f64) {
         match self {
             Stored::Bsr(matrix) if BLOCK_SIZES.contains(&a.shape[0]) => {
                 *matrix.values_mut() = rounded_blocks(a, scale);

@@ -49,23 +49,18 @@ const AHEAD: usize = 4;
 
 /// Unsmoothed aggregation of the finest level.
 #[derive(Debug)]
-pub(crate) struct Unsmoothed {
+pub(super) struct Unsmoothed {
     pub(super) aggregates: Aggregates,
     /// The nodes of each aggregate.
-    pub(crate) members: Pattern,
-    pub(crate) coarse: Arc<Pattern>,
+    pub(super) members: Pattern,
+    pub(super) coarse: Arc<Pattern>,
 }
 
 saved!(impl[] Unsmoothed { aggregates, members, coarse });
 
 impl Unsmoothed {
-    /// Aggregates a matrix with 1 x 1 blocks; returns the values of the next level as well. On ranks, the nodes
-    /// beyond the rows are ghosts, and their aggregates are columns beyond those of the rank.
-    pub(crate) fn new(
-        a: Blocks<'_>,
-        aggregates: Aggregates,
-        columns: usize,
-    ) -> Result<(Unsmoothed, Buffer<f64>)> {
+    /// Aggregates a matrix with 1 x 1 blocks; returns the values of the next level as well.
+    pub(super) fn new(a: Blocks<'_>, aggregates: Aggregates) -> Result<(Unsmoothed, Buffer<f64>)> {
         let Aggregates { count, of_node } = &aggregates;
         let (count, nodes) = (*count, a.pattern.rows());
         let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
@@ -73,7 +68,7 @@ impl Unsmoothed {
         let members = map_rows(offsets.end(), 3, &|at| place_of(members[at]));
         let members = Pattern::sorted(offsets, members, nodes)?;
         let row = |aggregate: usize, to: &mut Row| sum(a, of_node, &members, aggregate, to);
-        let (coarse, values) = product::assembled([count, columns], 1, &row)?;
+        let (coarse, values) = product::assembled([count; 2], 1, &row)?;
         Ok((Unsmoothed { aggregates, members, coarse: Arc::new(coarse) }, values))
     }
 

@@ -387,7 +387,7 @@ fn over_gpus(
             let jacobi = BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?;
             Box::new(RankTwoLevel::with_inner(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
         }
-        Preconditioner::Amg => Box::new(RankAmg::new(host)?.to(gpu)?),
+        Preconditioner::Amg => Box::new(RankAmg::new(a)?),
         Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),
         Preconditioner::Spai => Box::new(RankSpai::new(host)?.to(gpu)?),
         other => {

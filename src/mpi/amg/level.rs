@@ -1,0 +1,74 @@
+//! The matrix of a distributed level in single precision.
+
+use super::blocks::HostBlocks;
+use super::local::LocalSetup;
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::mpi::halo::Routes;
+use crate::mpi::local::{OffDiagonal, RankMemory};
+use crate::mpi::vector::{RankSpace, RankVector};
+use crate::preconditioners::amg::stored::{expanded, rounded};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
+use std::sync::{Mutex, PoisonError};
+
+/// This rank's rows of a level: entries in own columns in the format of one process, and the others as in a
+/// [`RankMatrix`](crate::mpi::RankMatrix).
+pub(super) struct LevelMatrix<L: LocalSetup> {
+    space: RankSpace<f32, L>,
+    pub(super) inside: L::Inside,
+    outside: Mutex<<L as RankMemory<f32>>::OffDiagonal>,
+    /// Number of entries of this rank's rows.
+    pub(super) entries: usize,
+}
+
+impl<L: LocalSetup> LevelMatrix<L> {
+    /// Prepares products; `outside` has a row for each of this rank's rows, and a column for each ghost. Collective:
+    /// all ranks call this.
+    pub(super) fn new(
+        space: RankSpace<f32, L>,
+        local: &L,
+        routes: &Routes,
+        inside: L::Inside,
+        (outside, scale): (&HostBlocks, f64),
+        entries: usize,
+    ) -> Result<LevelMatrix<L>> {
+        let border = || -> Result<_> {
+            let whole = expanded(&outside.pattern, outside.shape)?;
+            let rows: Vec<u32> =
+                (0..whole.rows() as u32).filter(|&row| !whole.row(row as usize).is_empty()).collect();
+            let starts = rows.iter().map(|&row| whole.offsets.at(row as usize));
+            let offsets: Vec<usize> = starts.chain([whole.entries()]).collect();
+            let values = rounded(outside.view(), scale);
+            let csr = Csr::from_csr(rows.len(), whole.cols(), &offsets, &whole.columns, &values)?;
+            Ok((rows, csr))
+        };
+        let (rows, csr) = routes.ranks().all(border())?;
+        let outside = local.off_diagonal(routes, space.link(), space.local_len(), &rows, csr)?;
+        Ok(LevelMatrix { space, inside, outside: Mutex::new(outside), entries })
+    }
+
+    /// Replaces the values of the entries in columns of ghosts.
+    pub(super) fn refresh_outside(&mut self, outside: &HostBlocks, scale: f64) -> Result<()> {
+        let there = self.outside.get_mut().unwrap_or_else(PoisonError::into_inner);
+        there.refresh(&rounded(outside.view(), scale))
+    }
+}
+
+impl<L: LocalSetup> LinearOperator for LevelMatrix<L> {
+    type Vector = RankVector<f32, L>;
+
+    fn domain(&self) -> &RankSpace<f32, L> {
+        &self.space
+    }
+
+    fn apply(&self, x: &RankVector<f32, L>, y: &mut RankVector<f32, L>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+        outside.send(x.own(), || self.inside.apply(x.own(), y.own_mut()))?;
+        outside.add(x.own(), y.own_mut())
+    }
+
+    fn bytes(&self) -> usize {
+        self.inside.bytes() + self.outside.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+}
