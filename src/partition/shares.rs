@@ -57,13 +57,13 @@ impl RowShares {
     /// Rows of similar length together, with nonzeros in proportion to the powers (algorithm 3).
     pub fn by_length_classes<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
         let lengths: Vec<usize> = csr.row_lengths().collect();
-        RowShares::permuted(csr, powers, by_length_classes(&lengths, &without_zeros(powers))?)
+        RowShares::permuted(csr, powers, by_length_classes(&lengths, &used(powers)?)?)
     }
 
     /// Like [`RowShares::by_length_classes`], in the order of processors that pads least.
     pub fn by_least_padding<T: Real>(csr: &Csr<T>, powers: &[f64]) -> Result<RowShares> {
         let lengths: Vec<usize> = csr.row_lengths().collect();
-        RowShares::permuted(csr, powers, by_least_padding(&lengths, &without_zeros(powers))?)
+        RowShares::permuted(csr, powers, by_least_padding(&lengths, &used(powers)?)?)
     }
 
     fn contiguous<T: Real>(
@@ -74,7 +74,7 @@ impl RowShares {
         let (at, rows, node) = (&csr.pattern().offsets, csr.rows(), row_blocks(csr));
         let entries = |first: usize| at.at((first + node).min(rows)) - at.at(first);
         let lengths: Vec<usize> = (0..rows).step_by(node).map(entries).collect();
-        let bounds = cut(&lengths, &without_zeros(powers))?;
+        let bounds = cut(&lengths, &used(powers)?)?;
         let bounds = bounds.iter().map(|bound| (bound * node).min(rows)).collect();
         Ok(RowShares::of_bounds(powers, bounds, None))
     }
@@ -157,8 +157,8 @@ impl RowShares {
             return Err(wrong("line 1: expected \"krysp row shares, version 1\""));
         }
         let powers: Vec<f64> = numbers(lines.next(), "powers")
-            .filter(|powers: &Vec<f64>| powers.iter().all(|&p| p >= 0.0 && p.is_finite()))
             .ok_or_else(|| wrong("line 2: expected \"powers\", and a number for each processor"))?;
+        used(&powers).map_err(|error| wrong(&format!("line 2: {error}")))?;
         let bounds: Vec<usize> = numbers(lines.next(), "bounds")
             .filter(|b: &Vec<usize>| b.len() == powers.len() + 1 && b[0] == 0 && b.is_sorted())
             .ok_or_else(|| {
@@ -175,12 +175,24 @@ impl RowShares {
                 Some(Permutation::from_old_of_new(rows).map_err(|error| wrong(&format!("line 4: {error}")))?)
             }
         };
+        if lines.next().is_some() {
+            return Err(wrong("line 5: expected the end of the file"));
+        }
         Ok(RowShares { powers, bounds, order })
     }
 }
 
-fn without_zeros(powers: &[f64]) -> Vec<f64> {
-    powers.iter().copied().filter(|&power| power != 0.0).collect()
+/// The powers of the processors that get rows. Checks all powers.
+fn used(powers: &[f64]) -> Result<Vec<f64>> {
+    let used: Vec<f64> = powers.iter().copied().filter(|&power| power != 0.0).collect();
+    if !used.is_empty() && used.iter().all(|&power| power > 0.0) && used.iter().sum::<f64>().is_finite() {
+        return Ok(used);
+    }
+    Err(Error::Option {
+        what: "the list of computing powers",
+        got: format!("{powers:?}"),
+        expected: "a finite number above zero for each processor, or zero for one without rows; not all zero",
+    })
 }
 
 /// The numbers of a line that begins with a name.
@@ -210,8 +222,16 @@ mod tests {
         ];
         assert_eq!(of[1].bounds()[..2], [0, 0]);
         assert_eq!(of[1].ranges().filter(|rows| rows.is_empty()).count(), 2);
-        for wrong in [[0.0, 0.0], [1.0, -1.0], [f64::NAN, 1.0]] {
-            assert!(RowShares::by_nonzeros(&a, &wrong).is_err());
+        for (wrong, printed) in [
+            ([0.0, 0.0], "[0.0, 0.0]"),
+            ([0.0, -1.0], "[0.0, -1.0]"),
+            ([f64::NAN, 0.0], "[NaN, 0.0]"),
+            ([0.0, f64::INFINITY], "[0.0, inf]"),
+        ] {
+            for cut in [RowShares::by_rows, RowShares::by_nonzeros, RowShares::by_length_classes] {
+                let error = cut(&a, &wrong).unwrap_err().to_string();
+                assert!(error.contains(printed) && error.contains("zero for one without rows"), "{error}");
+            }
         }
         for shares in of {
             assert_eq!(shares.bounds().last(), Some(&a.rows()));
@@ -222,6 +242,11 @@ mod tests {
         for (from, to, line) in [
             ("version 1", "version 2", "line 1"),
             ("powers 1 ", "powers -1 ", "line 2"),
+            (
+                text.split_inclusive('\n').nth(1).unwrap(),
+                "powers 0 0 0\n",
+                "line 2: the list of computing powers is [0.0, 0.0, 0.0]",
+            ),
             ("bounds 0 ", "bounds 1 ", "line 3"),
             ("order ", "order 7 ", "line 4"),
         ] {
@@ -229,6 +254,8 @@ mod tests {
             let error = RowShares::load(&file).unwrap_err().to_string();
             assert!(error.contains(line), "{from}: {error}");
         }
+        std::fs::write(&file, format!("{text}\n")).unwrap();
+        assert!(RowShares::load(&file).unwrap_err().to_string().contains("line 5"));
         std::fs::write(&file, text.replacen("order 0 ", "order 1 ", 1)).unwrap();
         std::fs::remove_file(&file).unwrap();
         assert!(RowShares::load(&file).is_err());
