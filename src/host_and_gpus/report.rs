@@ -105,9 +105,12 @@ impl Measured {
         self.members.iter().map(power).collect()
     }
 
-    /// Estimated fraction of the time of a product that shares by these powers would save.
+    /// Estimated fraction of the time of a whole product that shares by these powers would save. Waits and
+    /// exchanges take as long as before.
     pub fn gain(&self) -> f64 {
-        self.balance().gain()
+        let longest = self.seconds.iter().copied().fold(0.0, f64::max);
+        // a product takes at least as long as its longest part, whenever both were measured
+        self.balance().gain() * longest / self.product.max(longest)
     }
 
     /// The times of the processors that have rows.

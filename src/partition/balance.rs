@@ -20,7 +20,7 @@ impl Balance {
         powers.map(|(&entries, seconds)| entries.max(1) as f64 / seconds).collect()
     }
 
-    /// Estimated fraction of the time of a product that a partition by these powers would save.
+    /// Estimated fraction of the time of the longest part that a partition by these powers would save.
     pub fn gain(&self) -> f64 {
         let slowest = self.seconds.iter().fold(0.0, |most: f64, &seconds| most.max(seconds));
         let entries: usize = self.entries.iter().sum();
@@ -38,7 +38,11 @@ impl fmt::Display for Balance {
             let share = 100.0 * entries as f64 / all.max(1) as f64;
             writeln!(f, "{at}: {share:.1} % of the entries, {:.4} ms per product", 1e3 * seconds)?;
         }
-        write!(f, "partitioned by these powers, a product would take {:.1} % less time", 100.0 * self.gain())
+        write!(
+            f,
+            "partitioned by these powers, the longest part would take {:.1} % less time",
+            100.0 * self.gain()
+        )
     }
 }
 

@@ -237,6 +237,21 @@ fn a_machine_that_fails_ends_the_solve() {
     assert!(Cg::new(&split).solve(&b).unwrap().report.converged());
 }
 
+/// Estimated gain of shares by measured times: the longest part becomes a third shorter, but waits and exchanges
+/// take half of the product.
+#[test]
+fn a_gain_is_a_fraction_of_the_whole_product() {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let mut measured = split(&a, &[1.0, 1.0]).balance().unwrap();
+    measured.members.iter_mut().for_each(|member| member.rows.nonzeros = 100);
+    measured.seconds = vec![2.0, 1.0];
+    measured.product = 4.0;
+    assert!((measured.gain() - 1.0 / 6.0).abs() < 1e-12, "{}", measured.gain());
+    // a product takes at least as long as its longest part
+    measured.product = 1.0;
+    assert!((measured.gain() - 1.0 / 3.0).abs() < 1e-12, "{}", measured.gain());
+}
+
 /// Estimates: a bus without bandwidth leaves the host without rows, and the table says when it would pay.
 #[test]
 fn a_host_that_does_not_pay_gets_no_rows() {
