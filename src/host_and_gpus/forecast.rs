@@ -74,34 +74,33 @@ pub(super) struct Forecast {
     latency: f64,
     /// Seconds of transfers of `x` in a product.
     exchange: f64,
-    /// True if the matrix fits in the memory of the machines.
-    fits: bool,
+    /// Number of entries that fit in the memory of each machine.
+    room: Vec<usize>,
 }
 
 impl Forecast {
     /// Measures products on the host and on each machine.
     pub(super) fn measure<T: Real, M: Coprocessor<T>>(machines: &[M], csr: &Csr<T>) -> Result<Forecast> {
-        let sample = sample(csr)?;
-        // at least one entry, so that powers of a matrix without entries are finite
-        let scale = csr.nnz().max(1) as f64 / sample.nnz().max(1) as f64;
+        // while it is converted, a matrix is stored twice
+        let bytes = 2 * size_of::<T>() + size_of::<u32>();
+        let room = machines.iter().map(|machine| Ok(machine.free_memory()? / bytes));
+        let room = room.collect::<Result<Vec<usize>>>()?;
+        let sample = sample(csr, room.iter().copied().fold(SAMPLE, usize::min))?;
+        let [of_entries, of_rows] = scales(csr, &sample);
         let of_host = seconds(&Operator::auto(&*sample, &Host)?, || Ok(()))?;
-        let (mut products, mut vectors) = (vec![scale * of_host[0]], vec![scale * of_host[1]]);
+        let (mut products, mut vectors) = (vec![of_entries * of_host[0]], vec![of_rows * of_host[1]]);
         let start = start(&sample, of_host[0])?;
-        let (mut latency, mut free) = (0.0, usize::MAX);
+        let mut latency = 0.0;
         for machine in machines {
-            free = free.min(machine.free_memory()?);
             let [product, vector] = seconds(&machine.operator(&sample, None)?, || machine.synchronize())?;
-            products.push(scale * product);
-            vectors.push(scale * vector);
+            products.push(of_entries * product);
+            vectors.push(of_rows * vector);
             let x = machine.space(1).zeros()?;
             let read = || Ok(machine.read_back([x.dot(&x)])().map(drop)?);
             latency = f64::max(latency, fastest(read, || Ok(()))?);
         }
-        // while it is converted, a matrix is stored twice
-        let needed = csr.nnz() * (2 * size_of::<T>() + size_of::<u32>());
-        let fits = needed / machines.len().max(1) < free;
         let (entries, overhead) = (csr.nnz().max(1), M::overhead(machines.len()));
-        Ok(Forecast { products, vectors, start, entries, overhead, latency, exchange: 0.0, fits })
+        Ok(Forecast { products, vectors, start, entries, overhead, latency, exchange: 0.0, room })
     }
 
     /// Adds the time that entries of `x` need to cross the bus if rows are split as in `cuts`.
@@ -120,8 +119,9 @@ impl Forecast {
     }
 
     /// Computing power of each processor, in entries per second. That of the host is smaller than measured,
-    /// so that parts of a product by these powers take equally long with its start.
-    pub(super) fn powers(&self) -> Vec<f64> {
+    /// so that parts of a product by these powers take equally long with its start; it is zero without the host.
+    /// Those of machines are small enough for their memory.
+    pub(super) fn powers(&self, with_host: bool) -> Vec<f64> {
         let mut powers: Vec<f64> =
             self.products.iter().map(|seconds| self.entries as f64 / seconds).collect();
         let others = powers[1..].iter().fold(0.0, |sum, power| sum + power) / self.entries as f64;
@@ -133,7 +133,32 @@ impl Forecast {
             // a host that starts after the others end still gets some rows where they are requested
             powers[0] = even.max(LEAST_POWER * powers[0]);
         }
+        if !with_host {
+            powers[0] = 0.0;
+        }
+        self.capped(powers)
+    }
+
+    /// Reduces the powers of machines whose shares exceed their memory; the others share the rest.
+    fn capped(&self, mut powers: Vec<f64>) -> Vec<f64> {
+        let (mut others, mut left) = (powers.iter().sum::<f64>(), self.entries as f64);
+        let mut full = vec![];
+        // each full machine leaves more to the others
+        while let Some(k) = (1..powers.len())
+            .find(|k| !full.contains(k) && powers[*k] * left > self.room[k - 1] as f64 * others)
+        {
+            full.push(k);
+            (others, left) = (others - powers[k], left - self.room[k - 1] as f64);
+        }
+        for k in full {
+            powers[k] = self.room[k - 1] as f64 * others / left;
+        }
         powers
+    }
+
+    /// Returns whether the matrix fits in the memory of the machines.
+    fn fits(&self) -> bool {
+        self.room.iter().fold(0, |sum: usize, &room| sum.saturating_add(room)) >= self.entries
     }
 
     /// Estimated seconds of the part of a product that has this number of entries.
@@ -163,7 +188,7 @@ impl Forecast {
 
     /// Estimated seconds of an iteration without the host.
     fn without_host(&self, factor: f64) -> f64 {
-        if self.fits { factor * self.shared(1) + self.overhead } else { f64::INFINITY }
+        if self.fits() { factor * self.shared(1) + self.overhead } else { f64::INFINITY }
     }
 
     /// Returns whether an iteration is expected to be faster with the host.
@@ -192,7 +217,7 @@ impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (with, without) = (1e3 * self.with_host(1.0), 1e3 * self.without_host(1.0));
         write!(f, "estimated time of an iteration of conjugate gradients: {with:.4} ms with the host, ")?;
-        if !self.fits {
+        if !self.fits() {
             return write!(f, "whose memory is needed: the matrix does not fit in that of the others");
         }
         if self.products.len() == 1 {
@@ -217,18 +242,26 @@ impl fmt::Display for Forecast {
     }
 }
 
-/// The matrix, or a block on the diagonal of a large one.
-fn sample<T: Real>(csr: &Csr<T>) -> Result<Cow<'_, Csr<T>>> {
+/// The matrix, or a block on its diagonal with about `most` entries.
+fn sample<T: Real>(csr: &Csr<T>, most: usize) -> Result<Cow<'_, Csr<T>>> {
     if csr.rows() != csr.cols() {
         let (rows, cols) = (csr.rows(), csr.cols());
         return Err(Error::NotSquare { what: "a matrix on the host and GPUs", rows, cols });
     }
-    if csr.nnz() <= SAMPLE {
+    if csr.nnz() <= most {
         return Ok(Cow::Borrowed(csr));
     }
-    let (rows, kept) = (csr.rows(), csr.rows() as f64 * SAMPLE as f64 / csr.nnz() as f64);
-    let first = (rows - kept as usize) / 2;
-    Ok(Cow::Owned(Cut::of(csr, &(first..first + kept as usize))?.inside))
+    let kept = ((csr.rows() as f64 * most as f64 / csr.nnz() as f64) as usize).max(1);
+    let first = (csr.rows() - kept) / 2;
+    Ok(Cow::Owned(Cut::of(csr, &(first..first + kept))?.inside))
+}
+
+/// Factors from measurements of a sample to the matrix: those of products grow with the entries, those of vectors
+/// with the rows.
+fn scales<T: Real>(csr: &Csr<T>, sample: &Csr<T>) -> [f64; 2] {
+    // at least one entry, so that powers of a matrix without entries are finite
+    let ratio = |whole: usize, part: usize| whole.max(1) as f64 / part.max(1) as f64;
+    [ratio(csr.nnz(), sample.nnz()), ratio(csr.rows(), sample.rows())]
 }
 
 /// Seconds that the threads of the host need to start an operation, from the time of a small product after a
@@ -277,7 +310,7 @@ mod tests {
             overhead: 6e-6,
             latency: 15e-6,
             exchange: 5e-6,
-            fits: true,
+            room: vec![usize::MAX],
         }
     }
 
@@ -300,9 +333,9 @@ mod tests {
         // sleeping threads
         let slow_start = Forecast { start: 1e-3, ..forecast(4e-1, 2e-2) };
         assert!(slow_start.host_pays() && !Forecast { start: 1e-2, ..forecast(4e-1, 2e-2) }.host_pays());
-        assert!(slow_start.powers()[0] < forecast(4e-1, 2e-2).powers()[0]);
+        assert!(slow_start.powers(true)[0] < forecast(4e-1, 2e-2).powers(true)[0]);
         let part = |processor: usize| {
-            let powers = slow_start.powers();
+            let powers = slow_start.powers(true);
             let share = powers[processor] / (powers[0] + powers[1]);
             slow_start.seconds_of(processor, (1e3 * share).round() as usize)
         };
@@ -310,9 +343,31 @@ mod tests {
         assert!(small.to_string().contains(&format!("{factor:.1} times as large")), "{small}");
     }
 
+    /// The sample has one entry in each row, other rows have three.
+    #[test]
+    fn times_of_vectors_grow_with_the_rows() {
+        let entries: Vec<_> =
+            (0..6).map(|i| (i, i, 1.0)).chain((4..6).flat_map(|i| [(i, 0, 1.0), (i, 1, 1.0)])).collect();
+        let a = Csr::<f64>::from_triplets(6, 6, &entries).unwrap();
+        let sample = Cut::of(&a, &(1..4)).unwrap().inside;
+        assert_eq!(scales(&a, &sample), [10.0 / 3.0, 2.0]);
+    }
+
     #[test]
     fn what_does_not_fit_needs_the_host() {
-        let full = Forecast { fits: false, ..forecast(1.0, 1e-6) };
+        let full = Forecast { room: vec![10], ..forecast(1.0, 1e-6) };
         assert!(full.host_pays() && full.to_string().contains("does not fit"), "{full}");
+        let three = Forecast {
+            products: vec![4.0, 2.0, 1.0, 1.0],
+            vectors: vec![0.0; 4],
+            room: vec![1000, 100, 300],
+            ..forecast(1.0, 1.0)
+        };
+        let powers = three.powers(true);
+        let share = |k: usize| 1000.0 * powers[k] / powers.iter().sum::<f64>();
+        assert!((share(2) - 100.0).abs() < 1e-9 && (share(3) - 300.0).abs() < 1e-9, "{powers:?}");
+        assert!((share(0) / share(1) - 0.5).abs() < 0.01, "{powers:?}");
+        let powers = three.powers(false);
+        assert!(three.fits() && powers[0] == 0.0 && (powers[2] / powers[1] - 100.0 / 600.0).abs() < 1e-9);
     }
 }

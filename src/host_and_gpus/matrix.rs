@@ -44,16 +44,14 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// Computing powers are measured by products of the matrix, or of a part of a large one, on each machine.
     pub fn new(machines: &[M], csr: &Csr<T>) -> Result<Self> {
         let mut forecast = Forecast::measure(machines, csr)?;
-        let all = RowShares::by_nonzeros(csr, &forecast.powers())?;
+        let all = RowShares::by_nonzeros(csr, &forecast.powers(true))?;
         let cuts = cut(csr, &all)?;
         forecast.exchange(machines, &cuts)?;
         if forecast.host_pays() {
             return Self::among(machines, csr, all, cuts, Some(forecast));
         }
         drop(cuts);
-        let mut powers = forecast.powers();
-        powers[0] = 0.0;
-        let alone = RowShares::by_nonzeros(csr, &powers)?;
+        let alone = RowShares::by_nonzeros(csr, &forecast.powers(false))?;
         let cuts = cut(csr, &alone)?;
         Self::among(machines, csr, alone, cuts, Some(forecast))
     }
@@ -62,7 +60,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// alone are expected to be faster.
     pub fn on_all(machines: &[M], csr: &Csr<T>) -> Result<Self> {
         let mut forecast = Forecast::measure(machines, csr)?;
-        let shares = RowShares::by_nonzeros(csr, &forecast.powers())?;
+        let shares = RowShares::by_nonzeros(csr, &forecast.powers(true))?;
         let cuts = cut(csr, &shares)?;
         forecast.exchange(machines, &cuts)?;
         Self::among(machines, csr, shares, cuts, Some(forecast))

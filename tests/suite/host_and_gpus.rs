@@ -252,6 +252,26 @@ fn a_gain_is_a_fraction_of_the_whole_product() {
     assert!((measured.gain() - 1.0 / 3.0).abs() < 1e-12, "{}", measured.gain());
 }
 
+/// A machine without memory for its share gets as many rows as fit; the others get the rest.
+#[test]
+fn shares_fit_in_memory() {
+    let a = matrices::stencil7(20).csr::<f64>().unwrap();
+    let memory = 200_000;
+    let machines = [StandIn::default().with_memory(memory), StandIn::default()];
+    for host in [true, false] {
+        let machines =
+            if host { &machines[..] } else { &machines.clone().map(|machine| machine.with_bus(1e3)) };
+        let split = if host { Split::on_all(machines, &a) } else { Split::new(machines, &a) }.unwrap();
+        let entries: Vec<usize> = split.members().iter().map(|member| member.rows.nonzeros).collect();
+        // while it is converted, a matrix is stored twice; a share is met to half a row
+        assert!(entries[1] * 20 <= memory + 4 * 20 && entries[1] * 20 > memory / 2, "{split}");
+        assert!((entries[0] > 0) == host && entries.iter().sum::<usize>() == a.nnz(), "{split}");
+        assert_eq!(product(&split, &a), whole_product(&a));
+    }
+    let nowhere = Split::on_all(&[StandIn::default().with_memory(0)], &a).err();
+    assert!(matches!(nowhere, Some(Error::Allocation { free: 0, .. })));
+}
+
 /// Estimates: a bus without bandwidth leaves the host without rows, and the table says when it would pay.
 #[test]
 fn a_host_that_does_not_pay_gets_no_rows() {
