@@ -270,19 +270,24 @@ fn start<T: Real>(csr: &Csr<T>, whole: f64) -> Result<f64> {
     let part = Cut::of(csr, &(0..csr.rows().div_ceil(SMALL_PART)))?.inside;
     let matrix = Operator::auto(&part, &Host)?;
     let (x, mut y) = (matrix.domain().zeros()?, matrix.range().zeros()?);
-    let mut times = vec![];
-    for _ in 0..MEASURED_STARTS {
+    let computing = whole * part.nnz() as f64 / csr.nnz().max(1) as f64;
+    Ok((after_pause(|| Ok(matrix.apply(&x, &mut y)?))? - computing).max(0.0))
+}
+
+/// Seconds of a call that the host starts after a pause, the median of several.
+pub(super) fn after_pause(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut times = [0.0; MEASURED_STARTS];
+    for time in &mut times {
         let waiting = Instant::now();
         while waiting.elapsed() < PAUSE {
             std::hint::spin_loop();
         }
         let started = Instant::now();
-        matrix.apply(&x, &mut y)?;
-        times.push(started.elapsed().as_secs_f64());
+        call()?;
+        *time = started.elapsed().as_secs_f64();
     }
     times.sort_by(f64::total_cmp);
-    let computing = whole * part.nnz() as f64 / csr.nnz().max(1) as f64;
-    Ok((times[MEASURED_STARTS / 2] - computing).max(0.0))
+    Ok(times[MEASURED_STARTS / 2])
 }
 
 /// Seconds of a product, and of the vector operations of an iteration. `wait` waits for queued work.
@@ -300,6 +305,7 @@ fn seconds<V: Vector>(matrix: &Operator<V>, wait: impl Fn() -> Result<()>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host_and_gpus::{SplitMatrix, StandIn};
 
     fn forecast(host: f64, gpu: f64) -> Forecast {
         Forecast {
@@ -351,6 +357,19 @@ mod tests {
         let a = Csr::<f64>::from_triplets(6, 6, &entries).unwrap();
         let sample = Cut::of(&a, &(1..4)).unwrap().inside;
         assert_eq!(scales(&a, &sample), [10.0 / 3.0, 2.0]);
+    }
+
+    #[test]
+    fn the_balance_times_the_host_after_pauses() {
+        let a = crate::testing::matrices::edge::tridiagonal(41).csr::<f64>().unwrap();
+        let shares = crate::partition::RowShares::by_nonzeros(&a, &[1.0, 1.0]).unwrap();
+        let split = SplitMatrix::with_shares(&[StandIn::default()], &a, &shares).unwrap();
+        let started = Instant::now();
+        split.balance().unwrap();
+        assert!(
+            started.elapsed() >= 2 * MEASURED_STARTS as u32 * PAUSE,
+            "one pause for each start of the host"
+        );
     }
 
     #[test]

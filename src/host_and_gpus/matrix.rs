@@ -1,7 +1,7 @@
 //! A matrix whose rows are split between the host and coprocessors.
 
 use super::coprocessor::Coprocessor;
-use super::forecast::Forecast;
+use super::forecast::{Forecast, after_pause};
 use super::halo::Halo;
 use super::own::Own;
 use super::report::{Measured, MemberReport};
@@ -162,13 +162,12 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         let (x, mut y) = (self.space.zeros()?, self.space.zeros()?);
         let mut seconds = vec![0.0; self.members.len()];
         if let Some(own) = &self.of_host {
+            // between these two starts the host waits for the machines
             let (x, y) = (&x.host, &mut y.host);
-            let call = || {
-                own.apply(x, y, false)?;
-                self.halo().add_to_host(x.as_slice(), y.as_mut_slice(), false)?;
-                Ok(())
-            };
-            seconds[0] = fastest(call, || Ok(()))?;
+            seconds[0] = after_pause(|| Ok(own.apply(x, y, false).map(drop)?))?
+                + after_pause(|| {
+                    Ok(self.halo().add_to_host(x.as_slice(), y.as_mut_slice(), false).map(drop)?)
+                })?;
         }
         let others = self.of_others.iter().zip(self.space.others());
         for (k, (own, (machine, _))) in others.enumerate() {
