@@ -35,6 +35,8 @@ pub struct SplitMatrix<T: Real, M: Coprocessor<T>> {
     /// Indices of the processors that take part, the host and the machines with rows.
     used: Vec<usize>,
     pub(super) forecast: Option<Forecast>,
+    /// True after a refresh that failed, which may leave old values beside new ones.
+    mixed: bool,
 }
 
 impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
@@ -126,7 +128,20 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
             }
         }
         let (halo, diagonal) = (Mutex::new(halo), csr.diagonal_entries());
-        Ok(SplitMatrix { source, space, of_host, of_others, halo, diagonal, shares, members, used, forecast })
+        let mixed = false;
+        Ok(SplitMatrix {
+            source,
+            space,
+            of_host,
+            of_others,
+            halo,
+            diagonal,
+            shares,
+            members,
+            used,
+            forecast,
+            mixed,
+        })
     }
 
     /// The shares by which rows were split. Saved and given to [`SplitMatrix::with_shares`], they give bitwise
@@ -159,6 +174,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn balance(&self) -> Result<Measured> {
+        self.usable()?;
         let (x, mut y) = (self.space.zeros()?, self.space.zeros()?);
         let mut seconds = vec![0.0; self.members.len()];
         if let Some(own) = &self.of_host {
@@ -188,6 +204,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
 
     /// Jacobi preconditioner: the inverse of the diagonal.
     pub fn jacobi(&self) -> Result<Diagonal<SplitVector<T, M>>> {
+        self.usable()?;
         let inverse: Vec<T> = self.diagonal.iter().map(|&d| T::one() / d).collect();
         if let Some(row) = inverse.iter().position(|&d| !Element::is_finite(d) || d.is_zero()) {
             let user = self.source.domain().permutation().map_or(row, |p| p.old_of_new()[row] as usize);
@@ -200,6 +217,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
 
     /// The diagonal block of the host, if it has rows.
     pub(super) fn host_block(&self) -> Result<Option<Csr<T>>> {
+        self.usable()?;
         let block = self.of_host.as_ref().map(|own| own.matrix.origin().in_host_memory());
         Ok(block.transpose()?.map(Cow::into_owned))
     }
@@ -212,10 +230,13 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
 
     /// Replaces the values for the same pattern. `values` are in the order of [`Csr::entries`] of the matrix
     /// from which this was made, reordered if the shares have a permutation; see [`SplitMatrix::assemble`].
+    ///
+    /// If a machine fails, the matrix is unusable until a refresh succeeds.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(values));
         let cuts = self.space.ranges().map(|rows| Cut::of(&csr, &rows)).collect::<Result<Vec<_>>>()?;
+        self.mixed = true;
         if let Some(own) = &mut self.of_host {
             own.matrix.refresh(cuts[0].inside.entries())?;
         }
@@ -223,7 +244,19 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
             own.matrix.refresh(cut.inside.entries())?;
         }
         self.diagonal = csr.diagonal_entries();
-        self.halo.get_mut().unwrap_or_else(PoisonError::into_inner).refresh(&cuts)
+        self.halo.get_mut().unwrap_or_else(PoisonError::into_inner).refresh(&cuts)?;
+        self.mixed = false;
+        Ok(())
+    }
+
+    /// Returns an error after a refresh that failed.
+    fn usable(&self) -> krysp_solvers::Result<()> {
+        if !self.mixed {
+            return Ok(());
+        }
+        let why =
+            "the last refresh of this matrix failed, so it has old values beside new ones: refresh it again";
+        Err(krysp_solvers::Error::Backend(why.into()))
     }
 
     /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix from which this was made.
@@ -279,6 +312,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         dot: bool,
     ) -> krysp_solvers::Result<Option<SplitScalar<T>>> {
         check_spaces(self, x, y)?;
+        self.usable()?;
         let mut halo = self.halo_of_product()?;
         halo.collect(x)?;
         let mut sums = vec![];

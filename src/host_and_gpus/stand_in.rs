@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct StandIn {
     /// Number of sums that are read back before one fails.
     sums: Arc<AtomicUsize>,
-    /// Number of exchanges before one fails.
+    /// Number of exchanges and refreshes before one fails.
     exchanges: Arc<AtomicUsize>,
     memory: usize,
     bus: f64,
@@ -37,7 +37,7 @@ impl StandIn {
         self.sums.store(count, Ordering::Relaxed);
     }
 
-    /// Lets the exchange after the next `count` ones fail; later ones succeed.
+    /// Lets the exchange or refresh after the next `count` ones fail; later ones succeed.
     pub fn fail_after_exchanges(&self, count: usize) {
         self.exchanges.store(count, Ordering::Relaxed);
     }
@@ -149,6 +149,9 @@ impl<T: Real> Exchange<T, HostVector<T>> for InHostMemory<T> {
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
+        if fails(&self.exchanges) {
+            return Err(Error::Backend("a refresh of the stand-in failed".into()).into());
+        }
         self.border.refresh(values)
     }
 

@@ -237,6 +237,33 @@ fn a_machine_that_fails_ends_the_solve() {
     assert!(Cg::new(&split).solve(&b).unwrap().report.converged());
 }
 
+#[test]
+fn a_failed_refresh_makes_the_matrix_unusable() {
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let machines = machines(1);
+    let shares = RowShares::by_nonzeros(&a, &[1.0, 1.0]).unwrap();
+    let mut split = Split::with_shares(&machines, &a, &shares).unwrap();
+    let twice: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    assert!(split.refresh(&twice[1..]).is_err());
+    assert_eq!(product(&split, &a), whole_product(&a), "values of another length change nothing");
+    machines[0].fail_after_exchanges(0);
+    assert!(split.refresh(&twice).is_err());
+    let errors = [
+        Cg::new(&split).solve(&vec![1.0; a.rows()]).map(drop).unwrap_err().to_string(),
+        split.jacobi().map(drop).unwrap_err().to_string(),
+        split.balance().map(drop).unwrap_err().to_string(),
+        BlockJacobi::new(&split, Jacobi::new, |block, _| Jacobi::new(block))
+            .map(drop)
+            .unwrap_err()
+            .to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("the last refresh of this matrix failed"), "{error}");
+    }
+    split.refresh(&twice).unwrap();
+    assert_eq!(product(&split, &a), whole_product(&a.with_values(&twice).unwrap()));
+}
+
 /// Estimated gain of shares by measured times: the longest part becomes a third shorter, but waits and exchanges
 /// take half of the product.
 #[test]
