@@ -76,6 +76,7 @@ where
 
     fn apply(&self, x: &SplitVector<T, M>, y: &mut SplitVector<T, M>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
+        y.failure = x.failure.clone();
         for ((own, x), y) in self.of_others.iter().zip(&x.others).zip(&mut y.others) {
             own.apply(x, y)?;
         }
@@ -88,13 +89,15 @@ where
         y: &mut SplitVector<T, M>,
     ) -> krysp_solvers::Result<SplitScalar<T>> {
         check_spaces(self, x, y)?;
+        y.failure = x.failure.clone();
         let mut awaited = vec![];
         let others = self.of_others.iter().zip(self.space.others());
         for ((own, (machine, _)), (x, y)) in others.zip(x.others.iter().zip(&mut y.others)) {
             awaited.push(machine.read_back([own.apply_dot(x, y)?]));
         }
         let of_host = self.of_host.as_ref().map(|own| own.apply_dot(&x.host, &mut y.host)).transpose()?;
-        Ok(self.space.sum_of(of_host.unwrap_or(T::zero()), awaited))
+        let [sum] = SplitScalar::sums([of_host.unwrap_or(T::zero())], awaited, x.failure.clone());
+        Ok(sum)
     }
 
     fn bytes(&self) -> usize {

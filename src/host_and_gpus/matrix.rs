@@ -313,6 +313,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     ) -> krysp_solvers::Result<Option<SplitScalar<T>>> {
         check_spaces(self, x, y)?;
         self.usable()?;
+        y.failure = x.failure.clone();
         let mut halo = self.halo_of_product()?;
         halo.collect(x)?;
         let mut sums = vec![];
@@ -337,7 +338,9 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         add(&mut halo, false)?;
         let added = halo.add_to_host(x.host.as_slice(), y.host.as_mut_slice(), dot)?;
         let of_host = own.flatten().unwrap_or(T::zero()) + added;
-        Ok(dot.then(|| self.space.sum_of(of_host, awaited.into_iter().flatten().collect())))
+        let awaited = awaited.into_iter().flatten().collect();
+        let [sum] = SplitScalar::sums([of_host], awaited, x.failure.clone());
+        Ok(dot.then_some(sum))
     }
 }
 

@@ -8,19 +8,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Waits for the sums of one coprocessor.
 pub type Awaited<T> = Box<dyn FnOnce() -> Result<Vec<T>> + Send>;
 
-/// The first error of a coprocessor that no call has returned yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FirstError(Arc<Mutex<Option<Error>>>);
+/// The error of a coprocessor, kept with all that was computed from what failed; `None` if nothing failed.
+pub(super) type Failure = Option<Arc<Error>>;
 
-impl FirstError {
-    pub(super) fn keep(&self, error: Error) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-    }
+/// The first of these failures.
+pub(super) fn first<'f>(failures: impl IntoIterator<Item = &'f Failure>) -> Failure {
+    failures.into_iter().flatten().next().cloned()
+}
 
-    /// Returns the error, once.
-    pub(super) fn take(&self) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
-    }
+/// Returns the error, if there is one.
+pub(super) fn check(failure: &Failure) -> Result<()> {
+    failure.clone().map_or(Ok(()), |error| Err(Error::Backend(Box::new(error))))
 }
 
 /// Sums of which each coprocessor computes a part, computed by one reduction.
@@ -28,26 +26,27 @@ struct Sums<T> {
     of_host: Vec<T>,
     /// The parts of the coprocessors, until they are read.
     awaited: Mutex<Vec<Awaited<T>>>,
-    whole: OnceLock<Vec<T>>,
-    error: FirstError,
+    /// Failure of the vectors.
+    failure: Failure,
+    whole: OnceLock<(Vec<T>, Failure)>,
 }
 
 impl<T: Real> Sums<T> {
     /// Adds up the parts in the order of the processors, which makes sums repeatable.
-    fn whole(&self) -> &[T] {
+    fn whole(&self) -> &(Vec<T>, Failure) {
         self.whole.get_or_init(|| {
             let awaited = std::mem::take(&mut *self.awaited.lock().unwrap_or_else(PoisonError::into_inner));
-            let mut sums = self.of_host.clone();
+            let (mut sums, mut failure) = (self.of_host.clone(), self.failure.clone());
             for read in awaited {
                 match read() {
                     Ok(parts) => sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part),
                     Err(error) => {
-                        self.error.keep(error);
+                        failure.get_or_insert(Arc::new(error));
                         sums.fill(T::nan());
                     }
                 }
             }
-            sums
+            (sums, failure)
         })
     }
 }
@@ -55,53 +54,54 @@ impl<T: Real> Sums<T> {
 /// A number in host memory, or a sum of which coprocessors still compute a part; reading waits for them.
 ///
 /// An error of a coprocessor makes the value NaN. [`Scalar::read`] returns the error, also if it reads a number
-/// that was computed from the value.
+/// that was computed from the value, or from a vector that was.
 #[derive(Clone)]
 pub struct SplitScalar<T>(Value<T>);
 
 #[derive(Clone)]
 enum Value<T> {
-    Known(T, Option<FirstError>),
+    Known(T, Failure),
     Sum(Arc<Sums<T>>, usize),
 }
 
 impl<T: Real> SplitScalar<T> {
-    /// The sums over all processors: `of_host` has the parts of the host.
+    /// The sums over all processors: `of_host` has the parts of the host, `failure` is that of the vectors.
     pub(super) fn sums<const K: usize>(
         of_host: [T; K],
         awaited: Vec<Awaited<T>>,
-        error: &FirstError,
+        failure: Failure,
     ) -> [SplitScalar<T>; K] {
         if awaited.is_empty() {
-            return of_host.map(Self::from);
+            return of_host.map(|sum| SplitScalar(Value::Known(sum, failure.clone())));
         }
-        let (awaited, whole, error) = (Mutex::new(awaited), OnceLock::new(), error.clone());
-        let sums = Arc::new(Sums { of_host: of_host.to_vec(), awaited, whole, error });
+        let (awaited, whole) = (Mutex::new(awaited), OnceLock::new());
+        let sums = Arc::new(Sums { of_host: of_host.to_vec(), awaited, failure, whole });
         std::array::from_fn(|k| SplitScalar(Value::Sum(sums.clone(), k)))
+    }
+
+    fn known(&self) -> (T, &Failure) {
+        match &self.0 {
+            Value::Known(value, failure) => (*value, failure),
+            Value::Sum(sums, k) => (sums.whole().0[*k], &sums.whole().1),
+        }
     }
 
     /// The value, NaN after an error.
     pub(super) fn value(&self) -> T {
-        match &self.0 {
-            Value::Known(value, _) => *value,
-            Value::Sum(sums, k) => sums.whole()[*k],
-        }
+        self.known().0
     }
 
-    fn error(&self) -> Option<&FirstError> {
-        match &self.0 {
-            Value::Known(_, error) => error.as_ref(),
-            Value::Sum(sums, _) => Some(&sums.error),
-        }
+    pub(super) fn failure(&self) -> &Failure {
+        self.known().1
     }
 
     fn map(&self, value: impl FnOnce(T) -> T) -> Self {
-        SplitScalar(Value::Known(value(self.value()), self.error().cloned()))
+        SplitScalar(Value::Known(value(self.value()), self.failure().clone()))
     }
 
     fn with(&self, other: &Self, value: impl FnOnce(T, T) -> T) -> Self {
-        let error = self.error().or(other.error()).cloned();
-        SplitScalar(Value::Known(value(self.value(), other.value()), error))
+        let failure = first([self.failure(), other.failure()]);
+        SplitScalar(Value::Known(value(self.value(), other.value()), failure))
     }
 }
 
@@ -149,9 +149,8 @@ impl<T: Real> Scalar<T> for SplitScalar<T> {
     }
 
     fn read(&self) -> Result<T> {
-        let value = self.value();
-        self.error().map_or(Ok(()), FirstError::take)?;
-        Ok(value)
+        let (value, failure) = self.known();
+        check(failure).map(|()| value)
     }
 
     fn quotient(self, divisor: Self) -> Self {

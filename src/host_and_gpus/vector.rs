@@ -1,7 +1,7 @@
 //! Vectors split between the memory of the host and of coprocessors.
 
 use super::coprocessor::Coprocessor;
-use super::scalar::{Awaited, FirstError, SplitScalar};
+use super::scalar::{Failure, SplitScalar, check, first};
 use crate::host::{HostSpace, HostVector, gather};
 use crate::numbers::Real;
 use krysp_kernels::interrupt;
@@ -19,7 +19,6 @@ pub struct SplitSpace<T: Real, M: Coprocessor<T>> {
     others: Arc<Vec<(M, SpaceOf<M::Vector>)>>,
     /// Boundaries between the parts.
     bounds: Arc<Vec<usize>>,
-    error: FirstError,
 }
 
 impl<T: Real, M: Coprocessor<T>> SplitSpace<T, M> {
@@ -28,7 +27,7 @@ impl<T: Real, M: Coprocessor<T>> SplitSpace<T, M> {
         let lengths = bounds.windows(2).skip(1).map(|b| b[1] - b[0]);
         let others = machines.iter().zip(lengths).map(|(m, len)| (m.clone(), m.space(len))).collect();
         let (host, bounds) = (HostSpace::new(bounds[1] - bounds[0]), Arc::new(bounds));
-        SplitSpace { whole, host, others: Arc::new(others), bounds, error: FirstError::default() }
+        SplitSpace { whole, host, others: Arc::new(others), bounds }
     }
 
     /// The space of all entries in host memory.
@@ -65,6 +64,7 @@ impl<T: Real, M: Coprocessor<T>> SplitSpace<T, M> {
         for (((_, space), part), range) in self.others.iter().zip(&mut into.others).zip(ranges) {
             space.load(&entries[range], part)?;
         }
+        into.failure = None;
         self.host.load(&entries[of_host], &mut into.host)
     }
 
@@ -74,21 +74,16 @@ impl<T: Real, M: Coprocessor<T>> SplitSpace<T, M> {
     }
 
     /// Sums over all entries. `of_other` queues the part of a coprocessor; then `of_host` computes that of the
-    /// host.
-    pub(super) fn sums<const K: usize>(
+    /// host. `failure` is that of the vectors.
+    fn sums<const K: usize>(
         &self,
+        failure: Failure,
         mut of_other: impl FnMut(usize) -> [ScalarOf<M::Vector>; K],
         of_host: impl FnOnce() -> [T; K],
     ) -> [SplitScalar<T>; K] {
         let machines = self.others.iter().enumerate();
         let awaited = machines.map(|(k, (machine, _))| machine.read_back(of_other(k))).collect();
-        SplitScalar::sums(of_host(), awaited, &self.error)
-    }
-
-    /// The sum of the host's part and those of the coprocessors.
-    pub(super) fn sum_of(&self, of_host: T, awaited: Vec<Awaited<T>>) -> SplitScalar<T> {
-        let [sum] = SplitScalar::sums([of_host], awaited, &self.error);
-        sum
+        SplitScalar::sums(of_host(), awaited, failure)
     }
 }
 
@@ -99,7 +94,6 @@ impl<T: Real, M: Coprocessor<T>> Clone for SplitSpace<T, M> {
             host: self.host.clone(),
             others: self.others.clone(),
             bounds: self.bounds.clone(),
-            error: self.error.clone(),
         }
     }
 }
@@ -135,7 +129,7 @@ impl<T: Real, M: Coprocessor<T>> Space for SplitSpace<T, M> {
 
     fn zeros(&self) -> Result<SplitVector<T, M>> {
         let others = self.others.iter().map(|(_, space)| space.zeros()).collect::<Result<_>>()?;
-        Ok(SplitVector { host: self.host.zeros()?, others, space: self.clone() })
+        Ok(SplitVector { host: self.host.zeros()?, others, space: self.clone(), failure: None })
     }
 
     fn load(&self, host: &[T], into: &mut SplitVector<T, M>) -> Result<()> {
@@ -164,7 +158,7 @@ impl<T: Real, M: Coprocessor<T>> Space for SplitSpace<T, M> {
         if let (Some(ordered), Some(permutation)) = (&ordered, self.whole.permutation()) {
             gather(ordered, permutation.new_of_old(), host);
         }
-        self.error.take()
+        check(&from.failure)
     }
 }
 
@@ -176,6 +170,8 @@ pub struct SplitVector<T: Real, M: Coprocessor<T>> {
     pub(super) host: HostVector<T>,
     pub(super) others: Vec<M::Vector>,
     space: SplitSpace<T, M>,
+    /// Failure of a number or vector from which the entries were computed.
+    pub(super) failure: Failure,
 }
 
 impl<T: Real, M: Coprocessor<T>> SplitVector<T, M> {
@@ -188,6 +184,11 @@ impl<T: Real, M: Coprocessor<T>> SplitVector<T, M> {
     pub fn others(&self) -> &[M::Vector] {
         &self.others
     }
+}
+
+/// The failure of `b y`: none if `b` is zero, because then entries of `y` are overwritten.
+fn scaled<'f, T: Real>(b: &'f SplitScalar<T>, y: &'f Failure) -> [&'f Failure; 2] {
+    [b.failure(), if b.value().is_zero() { &None } else { y }]
 }
 
 /// The scalar of a coprocessor with the value of `a`.
@@ -208,11 +209,13 @@ impl<T: Real, M: Coprocessor<T>> BasicVector for SplitVector<T, M> {
     }
 
     fn copy_from(&mut self, x: &Self) {
+        self.failure = x.failure.clone();
         self.others.iter_mut().zip(&x.others).for_each(|(y, x)| y.copy_from(x));
         self.host.copy_from(&x.host);
     }
 
     fn axpby(&mut self, a: &SplitScalar<T>, x: &Self, b: &SplitScalar<T>) {
+        self.failure = first(scaled(a, &x.failure).into_iter().chain(scaled(b, &self.failure)));
         let (a, b) = (a.value(), b.value());
         for (y, x) in self.others.iter_mut().zip(&x.others) {
             y.axpby(&of::<T, M>(a), x, &of::<T, M>(b));
@@ -221,11 +224,14 @@ impl<T: Real, M: Coprocessor<T>> BasicVector for SplitVector<T, M> {
     }
 
     fn dot(&self, y: &Self) -> SplitScalar<T> {
-        let [dot] = self.space.sums(|k| [self.others[k].dot(&y.others[k])], || [self.host.dot(&y.host)]);
+        let failure = first([&self.failure, &y.failure]);
+        let of_other = |k: usize| [self.others[k].dot(&y.others[k])];
+        let [dot] = self.space.sums(failure, of_other, || [self.host.dot(&y.host)]);
         dot
     }
 
     fn multiply(&mut self, d: &Self, x: &Self) {
+        self.failure = first([&d.failure, &x.failure]);
         for ((y, d), x) in self.others.iter_mut().zip(&d.others).zip(&x.others) {
             y.multiply(d, x);
         }
@@ -239,16 +245,20 @@ impl<T: Real, M: Coprocessor<T>> BasicVector for SplitVector<T, M> {
 
 impl<T: Real, M: Coprocessor<T>> Vector for SplitVector<T, M> {
     fn norm_squared(&self) -> SplitScalar<T> {
-        let [sum] = self.space.sums(|k| [self.others[k].norm_squared()], || [self.host.norm_squared()]);
+        let of_other = |k: usize| [self.others[k].norm_squared()];
+        let [sum] = self.space.sums(self.failure.clone(), of_other, || [self.host.norm_squared()]);
         sum
     }
 
     fn dot_2(&self, y: &Self, z: &Self) -> [SplitScalar<T>; 2] {
+        let failure = first([&self.failure, &y.failure, &z.failure]);
         let of_other = |k: usize| self.others[k].dot_2(&y.others[k], &z.others[k]);
-        self.space.sums(of_other, || self.host.dot_2(&y.host, &z.host))
+        self.space.sums(failure, of_other, || self.host.dot_2(&y.host, &z.host))
     }
 
     fn axpbypcz(&mut self, a: &SplitScalar<T>, x: &Self, b: &SplitScalar<T>, y: &Self, c: &SplitScalar<T>) {
+        let terms = [scaled(a, &x.failure), scaled(b, &y.failure), scaled(c, &self.failure)];
+        self.failure = first(terms.into_iter().flatten());
         let [a, b, c] = [a, b, c].map(SplitScalar::value);
         for ((z, x), y) in self.others.iter_mut().zip(&x.others).zip(&y.others) {
             z.axpbypcz(&of::<T, M>(a), x, &of::<T, M>(b), y, &of::<T, M>(c));
@@ -257,19 +267,24 @@ impl<T: Real, M: Coprocessor<T>> Vector for SplitVector<T, M> {
     }
 
     fn axpy_dot_2(&mut self, a: &SplitScalar<T>, x: &Self, y: &Self) -> [SplitScalar<T>; 2] {
-        let (a, Self { host, others, space }) = (a.value(), self);
+        self.failure = first([a.failure(), &x.failure, &self.failure]);
+        let (a, failure) = (a.value(), first([&self.failure, &y.failure]));
+        let Self { host, others, space, .. } = self;
         let of_other = |k: usize| others[k].axpy_dot_2(&of::<T, M>(a), &x.others[k], &y.others[k]);
-        space.sums(of_other, || host.axpy_dot_2(&a, &x.host, &y.host))
+        space.sums(failure, of_other, || host.axpy_dot_2(&a, &x.host, &y.host))
     }
 
     fn axpy_norm(&mut self, a: &SplitScalar<T>, x: &Self) -> SplitScalar<T> {
-        let (a, Self { host, others, space }) = (a.value(), self);
+        self.failure = first([a.failure(), &x.failure, &self.failure]);
+        let (a, Self { host, others, space, failure }) = (a.value(), self);
         let of_other = |k: usize| [others[k].axpy_norm(&of::<T, M>(a), &x.others[k])];
-        let [sum] = space.sums(of_other, || [host.axpy_norm(&a, &x.host)]);
+        let [sum] = space.sums(failure.clone(), of_other, || [host.axpy_norm(&a, &x.host)]);
         sum
     }
 
     fn axpy_xpby(&mut self, a: &SplitScalar<T>, p: &mut Self, z: &Self, b: &SplitScalar<T>) {
+        self.failure = first([a.failure(), &p.failure, &self.failure]);
+        p.failure = first([&z.failure].into_iter().chain(scaled(b, &p.failure)));
         let (a, b) = (a.value(), b.value());
         for ((x, p), z) in self.others.iter_mut().zip(&mut p.others).zip(&z.others) {
             x.axpy_xpby(&of::<T, M>(a), p, z, &of::<T, M>(b));
@@ -278,9 +293,10 @@ impl<T: Real, M: Coprocessor<T>> Vector for SplitVector<T, M> {
     }
 
     fn multiply_dot(&mut self, d: &Self, x: &Self) -> SplitScalar<T> {
-        let Self { host, others, space } = self;
+        self.failure = first([&d.failure, &x.failure]);
+        let Self { host, others, space, failure } = self;
         let of_other = |k: usize| [others[k].multiply_dot(&d.others[k], &x.others[k])];
-        let [sum] = space.sums(of_other, || [host.multiply_dot(&d.host, &x.host)]);
+        let [sum] = space.sums(failure.clone(), of_other, || [host.multiply_dot(&d.host, &x.host)]);
         sum
     }
 
@@ -291,10 +307,12 @@ impl<T: Real, M: Coprocessor<T>> Vector for SplitVector<T, M> {
         d: &Self,
         z: &mut Self,
     ) -> [SplitScalar<T>; 2] {
-        let (a, Self { host, others, space }) = (a.value(), self);
+        self.failure = first([a.failure(), &q.failure, &self.failure]);
+        z.failure = first([&self.failure, &d.failure]);
+        let (a, Self { host, others, space, .. }) = (a.value(), self);
         let of_other = |k: usize| {
             others[k].axpy_multiply_dot(&of::<T, M>(a), &q.others[k], &d.others[k], &mut z.others[k])
         };
-        space.sums(of_other, || host.axpy_multiply_dot(&a, &q.host, &d.host, &mut z.host))
+        space.sums(z.failure.clone(), of_other, || host.axpy_multiply_dot(&a, &q.host, &d.host, &mut z.host))
     }
 }

@@ -3,12 +3,12 @@
 use crate::truth;
 use krysp::host_and_gpus::{BlockJacobi, DiagonalBlocks, Measured, SplitMatrix, SplitSpace, StandIn};
 use krysp::partition::RowShares;
-use krysp::solvers::Diagonal;
+use krysp::solvers::{Diagonal, Scalar};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    BiCgStab, Cg, Chebyshev, Csr, Error, Fcg, Fgmres, Gmres, Ic0, Idr, Jacobi, LinearOperator, Minres,
-    Permutation, PipelinedCg, Solution, Space,
+    BasicVector, BiCgStab, Cg, Chebyshev, Csr, Error, Fcg, Fgmres, Gmres, Ic0, Idr, Jacobi, LinearOperator,
+    Minres, Permutation, PipelinedCg, Solution, Space, Vector,
 };
 
 type Split = SplitMatrix<f64, StandIn>;
@@ -235,6 +235,40 @@ fn a_machine_that_fails_ends_the_solve() {
     let others = RowShares::by_nonzeros(&a, &[1.0, 2.0]).unwrap();
     let split = Split::with_shares(&small[..1], &a, &others).unwrap();
     assert!(Cg::new(&split).solve(&b).unwrap().report.converged());
+}
+
+/// Two solves on one matrix share its space. Only what was computed from a failed sum reports the error.
+#[test]
+fn an_error_stays_with_what_was_computed_from_it() {
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let machines = machines(1);
+    let shares = RowShares::by_nonzeros(&a, &[1.0, 1.0]).unwrap();
+    let split = Split::with_shares(&machines, &a, &shares).unwrap();
+    let (space, one) = (split.domain(), 1.0.into());
+    let x = space.vector(&numbers(a.rows())).unwrap();
+    let mut entries = vec![0.0; a.rows()];
+    let good = x.dot(&x);
+    machines[0].fail_after_sums(0);
+    let failed = x.dot(&x);
+    let mut y = space.zeros().unwrap();
+    y.axpby(&failed, &x, &one);
+    assert!(good.read().is_ok());
+    assert!(space.store(&x, &mut entries).is_ok());
+    let mut of_y = [(); 4].map(|()| space.zeros().unwrap());
+    of_y[0].copy_from(&y);
+    of_y[1].axpby(&one, &y, &one);
+    of_y[2].multiply(&x, &y);
+    split.apply(&y, &mut of_y[3]).unwrap();
+    for vector in [&y].into_iter().chain(&of_y) {
+        let error = space.store(vector, &mut entries).unwrap_err().to_string();
+        assert_eq!(error, "queued work of the stand-in failed");
+        assert!(vector.norm_squared().read().is_err() && x.dot(vector).read().is_err());
+    }
+    let quotient = good.clone() / -(failed.clone() + good);
+    assert!(failed.read().is_err() && quotient.sqrt().read().is_err());
+    // what is overwritten is as good as new
+    y.axpby(&one, &x, &0.0.into());
+    assert!(space.store(&y, &mut entries).is_ok() && y.norm_squared().read().is_ok());
 }
 
 #[test]
