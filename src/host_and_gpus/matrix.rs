@@ -45,6 +45,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     ///
     /// Computing powers are measured by products of the matrix, or of a part of a large one, on each machine.
     pub fn new(machines: &[M], csr: &Csr<T>) -> Result<Self> {
+        each_once(machines)?;
         let mut forecast = Forecast::measure(machines, csr)?;
         let all = RowShares::by_nonzeros(csr, &forecast.powers(true))?;
         let cuts = cut(csr, &all)?;
@@ -61,6 +62,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// Splits the rows between the host and all of these machines by measured powers, even if the machines
     /// alone are expected to be faster.
     pub fn on_all(machines: &[M], csr: &Csr<T>) -> Result<Self> {
+        each_once(machines)?;
         let mut forecast = Forecast::measure(machines, csr)?;
         let shares = RowShares::by_nonzeros(csr, &forecast.powers(true))?;
         let cuts = cut(csr, &shares)?;
@@ -73,6 +75,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     ///
     /// Results are bitwise repeatable for equal shares, which can be saved ([`RowShares::save`]).
     pub fn with_shares(machines: &[M], csr: &Csr<T>, shares: &RowShares) -> Result<Self> {
+        each_once(machines)?;
         let (got, expected) = (shares.powers().len(), machines.len() + 1);
         if got != expected {
             let (what, got) = ("the shares", format!("{got} for the host and {} machines", machines.len()));
@@ -342,6 +345,16 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
         let [sum] = SplitScalar::sums([of_host], awaited, x.failure.clone());
         Ok(dot.then_some(sum))
     }
+}
+
+/// Returns an error if a machine is listed twice.
+fn each_once<T: Real, M: Coprocessor<T>>(machines: &[M]) -> Result<()> {
+    let twice =
+        (1..machines.len()).find(|&at| machines[..at].iter().any(|other| machines[at].is_same(other)));
+    twice.map_or(Ok(()), |twice| {
+        let (what, got) = ("the list of machines", format!("one with {} twice", machines[twice].name()));
+        Err(Error::Option { what, got, expected: "list each once" })
+    })
 }
 
 /// The rows of each processor.

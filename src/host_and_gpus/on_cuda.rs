@@ -19,6 +19,10 @@ impl<T: Real> Coprocessor<T> for Cuda {
         format!("GPU {}, {}", self.ordinal(), Cuda::name(self))
     }
 
+    fn is_same(&self, other: &Self) -> bool {
+        self.ordinal() == other.ordinal()
+    }
+
     fn free_memory(&self) -> Result<usize> {
         Ok(self.memory()?.0)
     }

@@ -1,4 +1,4 @@
-//! Systems on the threads of the host and GPUs together. On a machine with one GPU, two queues of it count as two GPUs.
+//! Systems on the threads of the host and GPUs together: one GPU, and two where there are two.
 
 use crate::{gpu, residual};
 use krysp::host_and_gpus::{BlockJacobi, DiagonalBlocks, HostAndGpus};
@@ -12,10 +12,10 @@ use krysp::{
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// One GPU and two GPUs, or two queues of one.
-fn machines() -> [Vec<Cuda>; 2] {
-    let second = if Cuda::devices().len() > 1 { 1 } else { 0 };
-    [vec![gpu()], vec![gpu(), Cuda::new(second).unwrap()]]
+/// One GPU, and two if there are two.
+fn machines() -> Vec<Vec<Cuda>> {
+    let second = Cuda::devices().get(1).map(|_| vec![gpu(), Cuda::new(1).unwrap()]);
+    [vec![gpu()]].into_iter().chain(second).collect()
 }
 
 /// Powers of the host and one GPU, and of the host and two GPUs.
@@ -136,24 +136,37 @@ fn a_thousand_products_without_a_wait_are_bitwise_equal() {
     }
 }
 
-gpu_test!(a_gpu_without_memory_leaves_the_others_usable);
-fn a_gpu_without_memory_leaves_the_others_usable() {
+gpu_test!(a_gpu_is_listed_once);
+fn a_gpu_is_listed_once() {
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let twice = HostAndGpus::on_all(&[gpu(), gpu()], &a).err().unwrap();
+    assert!(matches!(twice, Error::Option { what: "the list of machines", .. }), "{twice}");
+}
+
+gpu_test!(a_full_gpu_is_an_error_and_remains_usable);
+fn a_full_gpu_is_an_error_and_remains_usable() {
     let a = matrices::stencil7(40).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    let gpus = [gpu(), gpu()];
-    gpus[1].limit_memory(100_000);
-    let shares = RowShares::by_nonzeros(&a, POWERS[1]).unwrap();
+    let gpus = [gpu()];
+    let limit = |bytes: usize| gpus[0].limit_memory(bytes);
+    limit(100_000);
+    let shares = RowShares::by_nonzeros(&a, POWERS[0]).unwrap();
     let error = HostAndGpus::with_shares(&gpus, &a, &shares).err().unwrap();
     assert!(matches!(error, Error::Cuda(krysp::cuda::Error::OutOfMemory { .. })), "{error}");
-    let shared = shared(&gpus[..1], &a);
+    // the host gets the rows that do not fit
+    limit(8_000_000);
+    let capped = HostAndGpus::on_all(&gpus, &a).unwrap();
+    assert!(capped.members()[1].rows.nonzeros * 20 <= 8_000_000 + 4 * 20, "{capped}");
+    limit(usize::MAX);
+    let shared = shared(&gpus, &a);
     let solve = || Cg::new(&shared).preconditioner(shared.jacobi().unwrap()).rtol(1e-10).solve(&b);
     let expected = solve().unwrap();
     assert!(expected.report.converged());
     // vectors of a solve do not fit
-    gpus[0].limit_memory(100_000);
+    limit(100_000);
     let error = Cg::new(&shared).rtol(1e-10).solve(&b).err().unwrap().to_string();
     assert!(error.contains("memory"), "{error}");
-    gpus[0].limit_memory(usize::MAX);
+    limit(usize::MAX);
     assert_eq!(solve().unwrap().x, expected.x);
 }
 

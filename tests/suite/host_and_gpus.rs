@@ -16,7 +16,7 @@ type Result<T> = krysp::solvers::Result<T>;
 
 /// Machines that share the work of one product with the host.
 fn machines(count: usize) -> Vec<StandIn> {
-    vec![StandIn::default(); count]
+    (0..count).map(|_| StandIn::default()).collect()
 }
 
 /// Powers of the host and of machines: one and two machines, small shares first and last, and machines that get
@@ -219,7 +219,15 @@ fn a_machine_that_fails_ends_the_solve() {
                 true => machine.fail_after_exchanges(count),
                 false => machine.fail_after_sums(count),
             }
-            let why = solve().map(|solution| solution.report).unwrap_err().to_string();
+            let why = match solve() {
+                Err(error) => error.to_string(),
+                // a sum that is computed with others and not used
+                Ok(solution) if !exchange && count == 1 => {
+                    assert_eq!(solution.x, expected.x);
+                    continue;
+                }
+                Ok(solution) => panic!("{count} {exchange}: {}", solution.report),
+            };
             let expected_why = if exchange {
                 "an exchange of the stand-in failed"
             } else {
@@ -338,7 +346,7 @@ fn shares_fit_in_memory() {
 fn a_host_that_does_not_pay_gets_no_rows() {
     let a = matrices::stencil7(20).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    let slow = vec![StandIn::default().with_bus(1e3); 2];
+    let slow = [(); 2].map(|()| StandIn::default().with_bus(1e3));
     let alone = Split::new(&slow, &a).unwrap();
     println!("{alone}");
     assert_eq!(alone.members()[0].rows.rows, 0);
@@ -444,6 +452,13 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(one_too_many, Error::Option { what: "the shares", .. }), "{one_too_many}");
     let other = matrices::stencil7(6).csr::<f64>().unwrap();
     assert!(matches!(Split::with_shares(&machines(1), &other, &shares).err(), Some(Error::Option { .. })));
+    let twice = vec![StandIn::default(); 2];
+    let of_three = RowShares::by_nonzeros(&a, &[1.0; 3]).unwrap();
+    for split in
+        [Split::new(&twice, &a), Split::on_all(&twice, &a), Split::with_shares(&twice, &a, &of_three)]
+    {
+        assert!(matches!(split.err(), Some(Error::Option { what: "the list of machines", .. })));
+    }
     let wide = Csr::from_triplets(2, 3, &[(0, 2, 1.0)]).unwrap();
     assert!(matches!(Split::new(&machines(1), &wide).err(), Some(Error::NotSquare { .. })));
     let empty_row = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
