@@ -45,13 +45,14 @@ impl<T: Real, M: Coprocessor<T>> DiagonalBlocks<T, M> {
     /// Splits a matrix at blocks of `block` rows and columns.
     pub fn new(machine: &M, csr: &Csr<T>, block: usize) -> Result<Self> {
         let (rows, cols) = (csr.rows(), csr.cols());
-        let user_order = csr.domain().permutation().is_none();
-        if rows != cols || !user_order {
-            return Err(Error::NotSquare {
-                what: "a matrix in diagonal blocks, in the user's order,",
-                rows,
-                cols,
-            });
+        if rows != cols {
+            return Err(Error::NotSquare { what: "`DiagonalBlocks`", rows, cols });
+        }
+        if csr.domain().permutation().is_some() || csr.range().permutation().is_some() {
+            let (what, got) = ("the matrix of `DiagonalBlocks`", "a reordered matrix".into());
+            let expected =
+                "one in its original order; permute its rows and columns before it becomes a `Csr`";
+            return Err(Error::Option { what, got, expected });
         }
         let [near, far] = by_diagonal_blocks(csr, block)?;
         let space = machine.space(rows);

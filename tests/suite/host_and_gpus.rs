@@ -459,6 +459,9 @@ fn what_does_not_fit_is_refused() {
     {
         assert!(matches!(split.err(), Some(Error::Option { what: "the list of machines", .. })));
     }
+    let reordered = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
+    let error = DiagonalBlocks::new(&StandIn::default(), &reordered, 8).err().unwrap().to_string();
+    assert!(error.contains("a reordered matrix"), "{error}");
     let wide = Csr::from_triplets(2, 3, &[(0, 2, 1.0)]).unwrap();
     assert!(matches!(Split::new(&machines(1), &wide).err(), Some(Error::NotSquare { .. })));
     let empty_row = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
