@@ -306,6 +306,32 @@ fn a_failed_refresh_makes_the_matrix_unusable() {
     assert_eq!(product(&split, &a), whole_product(&a.with_values(&twice).unwrap()));
 }
 
+#[test]
+fn products_of_two_threads_do_not_disturb_each_other() {
+    let a = uneven();
+    let split = split(&a, &[1.0, 2.0, 1.0]);
+    let factors = [1.0, 2.0];
+    let expected = factors.map(|factor| {
+        let whole = whole_product(&a);
+        whole.into_iter().map(|entry| entry * factor as i64).collect::<Vec<i64>>()
+    });
+    std::thread::scope(|scope| {
+        for (factor, expected) in factors.into_iter().zip(&expected) {
+            let (split, rows) = (&split, a.rows());
+            scope.spawn(move || {
+                let scaled: Vec<f64> = numbers(rows).iter().map(|entry| factor * entry).collect();
+                let (x, mut y) = (split.domain().vector(&scaled).unwrap(), split.domain().zeros().unwrap());
+                let mut entries = vec![0.0; rows];
+                for _ in 0..200 {
+                    split.apply(&x, &mut y).unwrap();
+                    split.domain().store(&y, &mut entries).unwrap();
+                    assert!(rounded(&entries) == *expected, "{factor}");
+                }
+            });
+        }
+    });
+}
+
 /// Estimated gain of shares by measured times: the longest part becomes a third shorter, but waits and exchanges
 /// take half of the product.
 #[test]
