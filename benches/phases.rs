@@ -172,6 +172,11 @@ where
     )
 }
 
+/// The chosen format, which may be one of symmetric matrices.
+fn operator(a: &Csr<f64>) -> krysp::Result<Operator<HostVector<f64>>> {
+    Operator::symmetric(a, &krysp::Host).or_else(|_| Operator::auto(a, &krysp::Host))
+}
+
 fn phases(a: &Csr<f64>) -> Vec<Phase<'_>> {
     let symmetric = SymCsr::new(a).is_ok();
     let of_symmetric = move || symmetric.then_some(());
@@ -179,13 +184,13 @@ fn phases(a: &Csr<f64>) -> Vec<Phase<'_>> {
     let values: Vec<f64> = a.entries().iter().map(|value| value * 1.01).collect();
     let mut phases: Vec<Phase<'_>> = vec![
         product("product CSR", Some(a)),
-        product("product auto", Operator::auto(a, &krysp::Host).ok()),
+        product("product auto", operator(a).ok()),
         product("product DIA", Dia::new(a).ok()),
         product("product SELL-P", Sell::new(a).ok()),
         product("product BSR", Bsr::new(a).ok()),
         product("product symmetric CSR", SymCsr::new(a).ok()),
         product("product symmetric BSR", SymBsr::new(a).ok()),
-        ("convert auto", Box::new(|| timed(|| Operator::auto(a, &krysp::Host)))),
+        ("convert auto", Box::new(|| timed(|| operator(a)))),
         ("convert SELL-P", Box::new(|| timed(|| Sell::new(a)))),
         ("convert BSR", Box::new(|| timed(|| Bsr::new(a)))),
         ("convert symmetric CSR", Box::new(|| timed(|| SymCsr::new(a)))),
