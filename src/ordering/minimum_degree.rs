@@ -55,6 +55,8 @@ pub(crate) struct Ordered {
     /// Number of entries of one triangular factor, including the diagonal, and the sum of the squares of the
     /// lengths of its columns. `None` if there are dense variables, whose entries are not counted.
     pub(crate) work: Option<[f64; 2]>,
+    /// Upper bounds on the same numbers: entries in rows of dense variables count, also where there are none.
+    pub(crate) at_most: [f64; 2],
 }
 
 /// Computes an elimination order for `n` variables. `expected` is the approximate number of pairs of
@@ -206,7 +208,7 @@ impl Elimination {
         let (mut pivots, most) = (Vec::with_capacity(n), self.left);
         let (mut seen, mut compared) = (vec![0u32; all], 0u32);
         let (mut hashes, mut joined): (Vec<u64>, Vec<u32>) = (vec![], vec![]);
-        let [mut entries, mut squares] = [0.0; 2];
+        let (mut work, mut at_most) = ([0.0; 2], [0.0; 2]);
         let phase = Phase::new("minimum degree ordering", n as f64);
         let (mut polled_at, mut scanned) = (0, 0);
         while let Some(p) = self.pop() {
@@ -241,15 +243,15 @@ impl Elimination {
             }
             self.left -= weight as usize;
             pivots.push(p);
-            let (columns, rows) = (f64::from(weight), f64::from(size));
-            entries += columns * (rows + 0.5 * (columns + 1.0));
-            squares += columns * (rows * rows + (columns + 1.0) * (rows + (2.0 * columns + 1.0) / 6.0));
+            count(&mut work, weight, size as usize);
+            count(&mut at_most, weight, size as usize + dense.len());
             self.close(pivot, &joined, size);
         }
-        let work = dense.is_empty().then_some([entries, squares]);
+        count(&mut at_most, dense.len() as u32, 0);
+        let work = dense.is_empty().then_some(work);
         let mut order = self.in_postorder(&pivots);
         order.extend(dense);
-        Ok(Ordered { order, work })
+        Ok(Ordered { order, work, at_most })
     }
 
     /// Lists the variables of the new element in `joined`, and absorbs the pivot's elements. Returns the sum
@@ -478,6 +480,14 @@ impl Elimination {
         self.capacity = self.capacity.max(2 * items.len() + self.n);
         self.lists.items = items;
     }
+}
+
+/// Adds to the number of entries, and to the sum of the squared lengths, those of `columns` columns of the factor that
+/// share `rows` rows below them.
+fn count([entries, squares]: &mut [f64; 2], columns: u32, rows: usize) {
+    let (columns, rows) = (f64::from(columns), rows as f64);
+    *entries += columns * (rows + 0.5 * (columns + 1.0));
+    *squares += columns * (rows * rows + (columns + 1.0) * (rows + (2.0 * columns + 1.0) / 6.0));
 }
 
 /// Records that element `by` absorbed `element`, unless that existed before the first elimination.

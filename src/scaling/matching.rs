@@ -102,6 +102,10 @@ struct Search<'a> {
     /// The last row on the shortest known path to each column.
     parent: Vec<u32>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Columns that a search reached, those whose shortest path is known, and those that need not go through the heap.
+    reached: Vec<u32>,
+    settled: Vec<u32>,
+    ready: Vec<u32>,
 }
 
 /// The largest magnitude in a row.
@@ -138,6 +142,9 @@ impl<'a> Search<'a> {
             distance: vec![f64::INFINITY; n],
             parent: vec![NONE; n],
             heap: BinaryHeap::new(),
+            reached: vec![],
+            settled: vec![],
+            ready: vec![],
         }
     }
 
@@ -204,7 +211,9 @@ impl<'a> Search<'a> {
     fn augment(&mut self, root: u32, counter: &mut Counter<'_>) -> std::result::Result<(), Interrupted> {
         let (mut row, mut base) = (root as usize, 0.0);
         let (mut shortest, mut end) = (f64::INFINITY, NONE);
-        let (mut reached, mut settled, mut ready) = (vec![], vec![], vec![]);
+        self.reached.clear();
+        self.settled.clear();
+        self.ready.clear();
         loop {
             counter.add(self.offsets.range(row).len())?;
             for entry in self.offsets.range(row) {
@@ -221,14 +230,14 @@ impl<'a> Search<'a> {
                     self.parent[at] = row as u32;
                 } else {
                     if self.distance[at] == f64::INFINITY {
-                        reached.push(column);
+                        self.reached.push(column);
                     }
                     self.distance[at] = distance;
                     self.parent[at] = row as u32;
                     // no other path is shorter than `base`, so a path of this length need not go through the
                     // heap
                     if distance <= base {
-                        ready.push(column);
+                        self.ready.push(column);
                     } else {
                         self.heap.push(Reverse((distance.to_bits(), column)));
                     }
@@ -237,18 +246,18 @@ impl<'a> Search<'a> {
             if shortest <= base {
                 break;
             }
-            let Some(column) = self.nearest(&mut ready) else { break };
+            let Some(column) = self.nearest() else { break };
             if self.distance[column as usize] >= shortest {
                 break;
             }
-            settled.push(column);
+            self.settled.push(column);
             base = self.distance[column as usize];
             row = self.row_of[column as usize] as usize;
         }
         self.heap.clear();
         if end != NONE {
             self.u[root as usize] += shortest;
-            for &column in &settled {
+            for &column in &self.settled {
                 let shift = shortest - self.distance[column as usize];
                 self.v[column as usize] -= shift;
                 self.u[self.row_of[column as usize] as usize] += shift;
@@ -265,14 +274,14 @@ impl<'a> Search<'a> {
             }
         }
         let reset = if end == NONE { f64::NEG_INFINITY } else { f64::INFINITY };
-        reached.iter().for_each(|&column| self.distance[column as usize] = reset);
+        self.reached.iter().for_each(|&column| self.distance[column as usize] = reset);
         Ok(())
     }
 
     /// Removes the column with the shortest path from `ready` and the heap, and returns it. Each column is
     /// returned once, with the length of its final path.
-    fn nearest(&mut self, ready: &mut Vec<u32>) -> Option<u32> {
-        if let Some(column) = ready.pop() {
+    fn nearest(&mut self) -> Option<u32> {
+        if let Some(column) = self.ready.pop() {
             return Some(column);
         }
         while let Some(Reverse((distance, column))) = self.heap.pop() {

@@ -36,6 +36,14 @@ impl Reduced {
         }
     }
 
+    /// Upper bounds on the same numbers.
+    pub(super) fn at_most(&self) -> [f64; 2] {
+        match self {
+            Reduced::Ordered(ordered) => ordered.at_most,
+            Reduced::Analysed(expected) => expected.work(),
+        }
+    }
+
     /// The elimination tree for the pattern that was ordered.
     pub(super) fn expected(self, neighbours: &impl Neighbours) -> Result<Expected> {
         match self {

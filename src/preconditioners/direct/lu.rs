@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! if the pattern is nearly symmetric, and many diagonal entries are small or zero:
-//!     scale by a maximum-product matching; fronts keep matched rows adjacent, columns prefer them as pivots
+//!     fronts: scale by a maximum-product matching, and keep matched rows adjacent
+//!     columns: prefer the rows of a transversal as pivots; if other pivots cause fill-in, scale by a matching, and prefer its rows
 //! order by minimum degree of A + Aᵀ or of AᵀA, or by nested dissection; count entries and multiplications
 //! many multiplications for each entry:  fronts, on all threads, with delayed pivots
 //! few of them:                          column by column, on one thread
@@ -218,7 +219,9 @@ impl<T: Real> Refresh<T> for Lu<T> {
             }
         }
         let mut prepared = Prepared::new(csr)?;
-        prepared.match_rows(csr)?;
+        if matches!(self.factors, Factors::Fronts { .. }) {
+            prepared.match_rows(csr)?;
+        }
         let mut partial = match &self.factors {
             Factors::Fronts { tree, .. } if prepared.matched == self.matched => {
                 PartialLu::on_tree(csr, prepared, tree.clone(), self.budget, self.pivoting)?

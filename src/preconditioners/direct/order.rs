@@ -111,8 +111,13 @@ impl Shape {
 /// Fraction of diagonal entries that are small or zero.
 fn weak<T: Real>(a: &Csr<T>) -> f64 {
     let is_small = |&row: &usize| {
-        let largest = a.row_values(row).iter().fold(T::zero(), |most, value| most.max(value.abs()));
-        let diagonal = a.get(row, row).unwrap_or_default().abs();
+        let (mut largest, mut diagonal) = (T::zero(), T::zero());
+        for (&column, value) in a.row_columns(row).iter().zip(a.row_values(row)) {
+            largest = largest.max(value.abs());
+            if column as usize == row {
+                diagonal = value.abs();
+            }
+        }
         diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL)
     };
     let weak = (0..a.rows()).filter(is_small).count();

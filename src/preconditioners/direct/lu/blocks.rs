@@ -87,15 +87,17 @@ impl Blocks {
     }
 }
 
-/// Matches a row to each column by a stored entry, the diagonal entry where possible. `None` if the matrix is
-/// structurally singular.
-pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>> {
+/// Matches a row to each column by a stored entry whose value is usable, the diagonal entry where possible. `None` if
+/// these entries have no transversal.
+pub(super) fn transversal<T: Real>(columns: &Csr<T>, usable: impl Fn(T) -> bool) -> Result<Option<Vec<u32>>> {
     let n = columns.rows();
+    let entries = |column: usize| (columns.row_columns(column), columns.row_values(column));
     let phase = Phase::new("maximum transversal", n as f64);
     let mut counter = phase.counter();
     let (mut row_of, mut column_of) = (vec![NONE; n], vec![NONE; n]);
     for column in 0..n {
-        if columns.row_columns(column).binary_search(&(column as u32)).is_ok() {
+        let (rows, values) = entries(column);
+        if rows.binary_search(&(column as u32)).is_ok_and(|at| usable(values[at])) {
             (row_of[column], column_of[column]) = (column as u32, column as u32);
         }
     }
@@ -108,21 +110,21 @@ pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>>
         visited[root as usize] = root;
         let free = loop {
             let Some((column, at)) = path.last_mut() else { return Ok(None) };
-            let rows = columns.row_columns(*column as usize);
+            let (rows, values) = entries(*column as usize);
             let skipped = &mut cheap[*column as usize];
             counter.add(1 + rows.len() - *skipped)?;
-            let free = rows[*skipped..].iter().position(|&row| column_of[row as usize] == NONE);
-            *skipped = free.map_or(rows.len(), |free| *skipped + free);
+            let is_free = |&at: &usize| column_of[rows[at] as usize] == NONE && usable(values[at]);
+            *skipped = (*skipped..rows.len()).find(is_free).unwrap_or(rows.len());
             if let Some(&row) = rows.get(*skipped) {
                 break row;
             }
             // follow a row to the column matched to it, which may find another row
-            let other = |row: &u32| column_of[*row as usize];
-            let unseen = rows[*at..].iter().position(|row| visited[other(row) as usize] != root);
-            match unseen {
+            let other = |at: usize| column_of[rows[at] as usize];
+            let is_unseen = |&at: &usize| usable(values[at]) && visited[other(at) as usize] != root;
+            match (*at..rows.len()).find(is_unseen) {
                 Some(unseen) => {
-                    *at += unseen + 1;
-                    let next = other(&rows[*at - 1]);
+                    *at = unseen + 1;
+                    let next = other(unseen);
                     visited[next as usize] = root;
                     path.push((next, 0));
                 }
@@ -180,7 +182,7 @@ mod tests {
                 (0..n * (1 + source.below(3))).map(|_| (source.below(n), source.below(n), 1.0)).collect();
             let a = Csr::from_triplets(n, n, &entries).unwrap();
             let (columns, _) = Derivation::transposed(&a).unwrap();
-            let Some(row_of) = transversal(&columns).unwrap() else {
+            let Some(row_of) = transversal(&columns, |_| true).unwrap() else {
                 singular += 1;
                 continue;
             };
@@ -220,9 +222,9 @@ mod tests {
         let entries: Vec<_> =
             (0..300).flat_map(|j| (first(j)..j + 3).map(move |row| (row % 300, j, 1.0))).collect();
         let a = Csr::from_triplets(300, 300, &entries).unwrap();
-        let row_of = transversal(&Derivation::transposed(&a).unwrap().0).unwrap().unwrap();
+        let row_of = transversal(&Derivation::transposed(&a).unwrap().0, |_| true).unwrap().unwrap();
         assert!((0..300).all(|j| row_of[j as usize] == (j + 2) % 300), "{row_of:?}");
         let none = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 1.0)]).unwrap();
-        assert!(transversal(&Derivation::transposed(&none).unwrap().0).unwrap().is_none());
+        assert!(transversal(&Derivation::transposed(&none).unwrap().0, |_| true).unwrap().is_none());
     }
 }
