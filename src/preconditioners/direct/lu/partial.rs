@@ -306,8 +306,7 @@ impl<T: Real> PartialLu<T> {
     /// complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
-        loop {
-            let Method::Columns { order, progress, may_change, fronts } = method else { break };
+        while let Method::Columns { order, progress, may_change, fronts } = method {
             let until = progress.work + most;
             match progress.run(&prepared.columns, order, *pivoting, *budget, until) {
                 // fronts may need less memory
