@@ -270,7 +270,7 @@ pub fn galerkin(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<(Product, Blocks)>
     Ok((Product::Known(product.graph), coarse))
 }
 
-/// As [`galerkin`], for scalar matrices; `None` if blocks are not 1×1 or rows are too long.
+/// Computes `R A P` like [`galerkin`], for scalar matrices; `None` if blocks are not 1×1 or rows are too long.
 fn galerkin_of_short_rows(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<Option<(Product, Blocks)>> {
     if [a.shape, p.shape] != [[1, 1]; 2] {
         return Ok(None);

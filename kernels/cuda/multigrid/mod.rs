@@ -70,7 +70,7 @@ pub fn begin<T: Real>(device: &Device) {
     device.begin_with::<T>(FILES.iter().copied());
 }
 
-/// Like [`begin`], also the kernels of [`shared`].
+/// Starts to compile the kernels of [`begin`] and those of [`shared`].
 pub fn begin_shared<T: Real>(device: &Device) {
     device.begin_with::<T>(FILES.iter().copied().chain([(&SHARED, For::Double)]));
 }

@@ -43,7 +43,7 @@ pub trait LocalSetup: Local<f32> {
     /// Keeps freed memory for a refresh while it exists.
     type Keeps: Send + Sync;
 
-    /// Begins a setup: prepares in the background what it needs soon.
+    /// Begins a setup: starts to compile its kernels, and keeps freed memory for reuse while the result exists.
     fn begin<T: Real>(&self) -> Result<Self::Keeps>;
 
     /// The scalar rows of a matrix: columns of this rank, then ghosts.
@@ -91,10 +91,10 @@ pub trait LocalSetup: Local<f32> {
     /// Number of modes.
     fn count_of_modes(modes: &Self::Modes) -> usize;
 
-    /// Aggregates the own nodes. Collective: all ranks call this.
+    /// Aggregates the own nodes. Collective: all ranks call this, and if one has an error, all have.
     fn found(a: &Self::Blocks, options: &AmgOptions, routes: &Routes) -> Result<Self::Found>;
 
-    /// Aggregates that the host has found.
+    /// Converts aggregates that were computed in host memory.
     fn known(&self, found: HostFound) -> Result<Self::Found>;
 
     /// Number of aggregates.

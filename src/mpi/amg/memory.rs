@@ -86,10 +86,14 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
 
     fn largest(&self, _: usize, level: &mut LevelOf<Self>) -> Result<f64> {
         let (space, own) = (level.a.domain(), level.a.domain().rows());
-        let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
-        let mut inverse = space.zeros()?;
-        inverse.own_mut().copy_from(&level.inverse);
-        largest(&level.a, &Diagonal::new(inverse), noise, &mut level.gain)
+        let made = || {
+            let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
+            let mut inverse = space.zeros()?;
+            inverse.own_mut().copy_from(&level.inverse);
+            Ok((noise, Diagonal::new(inverse)))
+        };
+        let (noise, inverse) = self.ranks.all(made())?;
+        largest(&level.a, &inverse, noise, &mut level.gain)
     }
 
     fn coarser<'a>(

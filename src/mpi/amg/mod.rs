@@ -149,7 +149,7 @@ pub(super) struct Last {
 }
 
 impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
-    /// Like [`Amg::new`]. Collective: all ranks call this.
+    /// Like [`Amg::new`]. Collective: all ranks call this. On GPUs, returns an error if a row of some level has more than 4096 blocks.
     pub fn new(matrix: &RankMatrix<T, L>) -> Result<RankAmg<T, L>> {
         RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
     }

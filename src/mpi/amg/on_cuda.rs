@@ -156,11 +156,17 @@ impl LocalSetup for Cuda {
     }
 
     fn found(a: &Blocks, options: &AmgOptions, routes: &Routes) -> Result<CudaFound> {
+        // true while all ranks return together from what may fail; a rank that fails alone joins the next `all` of the others
+        let (ranks, mut together) = (routes.ranks(), false);
         let mut beyond = |own: Array<f64>| -> Result<Array<f64>> {
-            let sent = numbers::gathered(&own, routes.sent())?;
-            Ok(extended(&own, &routes.lists(false, &sent, &|at| at)?)?)
+            together = true;
+            let sent = ranks.all(numbers::gathered(&own, routes.sent()).map_err(Error::from))?;
+            let came = routes.lists(false, &sent, &|at| at)?;
+            together = false;
+            Ok(extended(&own, &came)?)
         };
-        let (joined, strong) = found::<Error>(a, parameters(options), &mut beyond)?;
+        let found = found::<Error>(a, parameters(options), &mut beyond);
+        let (joined, strong) = if together { found? } else { ranks.all(found)? };
         Ok(CudaFound { joined, strong })
     }
 

@@ -139,8 +139,9 @@ impl LocalSetup for Host {
             own.extend(ghosts);
             Ok(own)
         };
-        let Strength { strong, left_out } = Strength::new(a.view(), options.strength, &beyond)?;
-        let graph = own_part(strong.as_ref().unwrap_or(&a.pattern))?;
+        let ranks = routes.ranks();
+        let Strength { strong, left_out } = ranks.all(Strength::new(a.view(), options.strength, &beyond))?;
+        let graph = ranks.all(own_part(strong.as_ref().unwrap_or(&a.pattern)))?;
         Ok(HostFound { strong, aggregates: Aggregates::new(&graph, &left_out) })
     }
 

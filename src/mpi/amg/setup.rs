@@ -173,13 +173,15 @@ impl<L: LocalSetup> Rows<L> {
         let ranks = &self.ranks;
         // aggregates have nodes of one rank, so connections to other ranks matter for thresholds only
         let found = match nodes {
-            Some(nodes) => L::read(&self.a).and_then(|a| a.part(false)).and_then(|own| {
-                let aggregates = nodes.aggregated(own.view(), options.strength)?;
-                self.local.known(HostFound { strong: None, aggregates })
-            }),
-            None => L::found(&self.a, options, &self.routes),
+            Some(nodes) => {
+                let known = L::read(&self.a).and_then(|a| a.part(false)).and_then(|own| {
+                    let aggregates = nodes.aggregated(own.view(), options.strength)?;
+                    self.local.known(HostFound { strong: None, aggregates })
+                });
+                ranks.all(known)?
+            }
+            None => L::found(&self.a, options, &self.routes)?,
         };
-        let found = ranks.all(found)?;
         let (own, count) = (L::count(&found), L::count_of_modes(modes));
         let bounds: Vec<u64> = sums(&ranks.gather(vec![own as u64])?);
         // one decision of all ranks: a rank whose own nodes coarsen little takes part

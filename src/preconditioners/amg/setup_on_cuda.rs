@@ -383,6 +383,8 @@ fn is_wide(pattern: &Pattern) -> bool {
 
 /// A level's matrix as a linear operator.
 #[derive(Debug)]
+// a public trait of ranks has it as an associated type
+#[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct Products<M> {
     pub(crate) matrix: M,
     pub(crate) space: CudaSpace<f32>,
