@@ -22,7 +22,7 @@ pub trait Coprocessor<T: Real>: Clone + fmt::Debug + Send + Sync + 'static {
     /// Name of the machine, for tables.
     fn name(&self) -> String;
 
-    /// Returns whether both are the same machine, which would do the work of one after that of the other.
+    /// Returns whether both are the same machine, on which their work would run one after the other.
     fn is_same(&self, other: &Self) -> bool;
 
     /// Free bytes of memory.

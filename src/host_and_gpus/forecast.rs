@@ -75,7 +75,7 @@ pub(super) struct Forecast {
     /// Seconds of transfers of `x` in a product.
     exchange: f64,
     /// Number of entries that fit in the memory of each machine.
-    room: Vec<usize>,
+    capacity: Vec<usize>,
 }
 
 impl Forecast {
@@ -83,9 +83,9 @@ impl Forecast {
     pub(super) fn measure<T: Real, M: Coprocessor<T>>(machines: &[M], csr: &Csr<T>) -> Result<Forecast> {
         // while it is converted, a matrix is stored twice
         let bytes = 2 * size_of::<T>() + size_of::<u32>();
-        let room = machines.iter().map(|machine| Ok(machine.free_memory()? / bytes));
-        let room = room.collect::<Result<Vec<usize>>>()?;
-        let sample = sample(csr, room.iter().copied().fold(SAMPLE, usize::min))?;
+        let capacity = machines.iter().map(|machine| Ok(machine.free_memory()? / bytes));
+        let capacity = capacity.collect::<Result<Vec<usize>>>()?;
+        let sample = sample(csr, capacity.iter().copied().fold(SAMPLE, usize::min))?;
         let [of_entries, of_rows] = scales(csr, &sample);
         let of_host = seconds(&Operator::auto(&*sample, &Host)?, || Ok(()))?;
         let (mut products, mut vectors) = (vec![of_entries * of_host[0]], vec![of_rows * of_host[1]]);
@@ -100,7 +100,7 @@ impl Forecast {
             latency = f64::max(latency, fastest(read, || Ok(()))?);
         }
         let (entries, overhead) = (csr.nnz().max(1), M::overhead(machines.len()));
-        Ok(Forecast { products, vectors, start, entries, overhead, latency, exchange: 0.0, room })
+        Ok(Forecast { products, vectors, start, entries, overhead, latency, exchange: 0.0, capacity })
     }
 
     /// Adds the time that entries of `x` need to cross the bus if rows are split as in `cuts`.
@@ -145,20 +145,22 @@ impl Forecast {
         let mut full = vec![];
         // each full machine leaves more to the others
         while let Some(k) = (1..powers.len())
-            .find(|k| !full.contains(k) && powers[*k] * left > self.room[k - 1] as f64 * others)
+            .find(|k| !full.contains(k) && powers[*k] * left > self.capacity[k - 1] as f64 * others)
         {
             full.push(k);
-            (others, left) = (others - powers[k], left - self.room[k - 1] as f64);
+            (others, left) = (others - powers[k], left - self.capacity[k - 1] as f64);
         }
         for k in full {
-            powers[k] = self.room[k - 1] as f64 * others / left;
+            let capacity = self.capacity[k - 1] as f64;
+            // nothing is left if the machines that are full hold the whole matrix
+            powers[k] = if left > 0.0 { capacity * others / left } else { capacity };
         }
         powers
     }
 
     /// Returns whether the matrix fits in the memory of the machines.
     fn fits(&self) -> bool {
-        self.room.iter().fold(0, |sum: usize, &room| sum.saturating_add(room)) >= self.entries
+        self.capacity.iter().fold(0, |sum: usize, &capacity| sum.saturating_add(capacity)) >= self.entries
     }
 
     /// Estimated seconds of the part of a product that has this number of entries.
@@ -316,7 +318,7 @@ mod tests {
             overhead: 6e-6,
             latency: 15e-6,
             exchange: 5e-6,
-            room: vec![usize::MAX],
+            capacity: vec![usize::MAX],
         }
     }
 
@@ -374,12 +376,12 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_needs_the_host() {
-        let full = Forecast { room: vec![10], ..forecast(1.0, 1e-6) };
+        let full = Forecast { capacity: vec![10], ..forecast(1.0, 1e-6) };
         assert!(full.host_pays() && full.to_string().contains("does not fit"), "{full}");
         let three = Forecast {
             products: vec![4.0, 2.0, 1.0, 1.0],
             vectors: vec![0.0; 4],
-            room: vec![1000, 100, 300],
+            capacity: vec![1000, 100, 300],
             ..forecast(1.0, 1.0)
         };
         let powers = three.powers(true);

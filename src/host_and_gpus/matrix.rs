@@ -227,6 +227,7 @@ impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
 
     /// The diagonal blocks of the machines.
     pub(super) fn machine_blocks(&self) -> Result<Vec<Csr<T>>> {
+        self.usable()?;
         let block = |own: &Own<M::Vector>| own.matrix.origin().in_host_memory().map(Cow::into_owned);
         self.of_others.iter().map(block).collect()
     }

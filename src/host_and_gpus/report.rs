@@ -95,7 +95,7 @@ pub struct Measured {
 
 impl Measured {
     /// The measured computing power of each processor, in entries per second, zero without rows. If rows are
-    /// split by these powers, all parts take equally long.
+    /// split by these powers, all parts take equally long. They do not consider the memory of the machines.
     pub fn powers(&self) -> Vec<f64> {
         let mut powers = self.balance().powers().into_iter();
         let power = |member: &MemberReport| match member.rows.rows {

@@ -186,7 +186,7 @@ impl<T: Real, M: Coprocessor<T>> SplitVector<T, M> {
     }
 }
 
-/// The failure of `b y`: none if `b` is zero, because then entries of `y` are overwritten.
+/// The failure of `b y` for the vector `y` that a sum replaces: none if `b` is zero, because then its entries are not read.
 fn scaled<'f, T: Real>(b: &'f SplitScalar<T>, y: &'f Failure) -> [&'f Failure; 2] {
     [b.failure(), if b.value().is_zero() { &None } else { y }]
 }
@@ -215,7 +215,7 @@ impl<T: Real, M: Coprocessor<T>> BasicVector for SplitVector<T, M> {
     }
 
     fn axpby(&mut self, a: &SplitScalar<T>, x: &Self, b: &SplitScalar<T>) {
-        self.failure = first(scaled(a, &x.failure).into_iter().chain(scaled(b, &self.failure)));
+        self.failure = first([a.failure(), &x.failure].into_iter().chain(scaled(b, &self.failure)));
         let (a, b) = (a.value(), b.value());
         for (y, x) in self.others.iter_mut().zip(&x.others) {
             y.axpby(&of::<T, M>(a), x, &of::<T, M>(b));
@@ -257,8 +257,8 @@ impl<T: Real, M: Coprocessor<T>> Vector for SplitVector<T, M> {
     }
 
     fn axpbypcz(&mut self, a: &SplitScalar<T>, x: &Self, b: &SplitScalar<T>, y: &Self, c: &SplitScalar<T>) {
-        let terms = [scaled(a, &x.failure), scaled(b, &y.failure), scaled(c, &self.failure)];
-        self.failure = first(terms.into_iter().flatten());
+        let terms = [a.failure(), &x.failure, b.failure(), &y.failure];
+        self.failure = first(terms.into_iter().chain(scaled(c, &self.failure)));
         let [a, b, c] = [a, b, c].map(SplitScalar::value);
         for ((z, x), y) in self.others.iter_mut().zip(&x.others).zip(&y.others) {
             z.axpbypcz(&of::<T, M>(a), x, &of::<T, M>(b), y, &of::<T, M>(c));
