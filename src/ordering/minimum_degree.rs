@@ -55,7 +55,7 @@ pub(crate) struct Ordered {
     /// Number of entries of one triangular factor, including the diagonal, and the sum of the squares of the
     /// lengths of its columns. `None` if there are dense variables, whose entries are not counted.
     pub(crate) work: Option<[f64; 2]>,
-    /// Upper bounds on the same numbers: entries in rows of dense variables count, also where there are none.
+    /// Upper bounds on both numbers of `work`, for which rows of dense variables count as full.
     pub(crate) at_most: [f64; 2],
 }
 

@@ -153,7 +153,7 @@ const TABLE: [Line; 14] = [
         |_| 1.0,
         [Alike, Partly],
     ),
-    // a matching and a column ordering, then scalar updates of both triangles
+    // a column ordering, and rarely a matching, then scalar updates of both triangles
     line(
         Preconditioner::Lu,
         |s| s.ordering + 32.0 * s.factor.entries + 0.85 * s.factor.multiplications,

@@ -36,7 +36,7 @@ impl Reduced {
         }
     }
 
-    /// Upper bounds on the same numbers.
+    /// Upper bounds on the number of entries of one triangular factor and on the sum of the squared lengths of its columns.
     pub(super) fn at_most(&self) -> [f64; 2] {
         match self {
             Reduced::Ordered(ordered) => ordered.at_most,

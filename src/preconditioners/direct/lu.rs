@@ -12,7 +12,7 @@
 //! | method | pattern | pivot | entries of `L` |
 //! | --- | --- | --- | --- |
 //! | fronts (Duff and Reid 1984) | nearly symmetric | largest entry in a fully summed row, if ≥ 0.1 of the largest of its column; else delayed | ≤ 10 |
-//! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of the largest of its column; else one ≥ 0.1 | ≤ 1000 |
+//! | columns (Gilbert and Peierls 1988) | any | entry in the preferred row (of the diagonal, a transversal or a matching), if ≥ 0.001 of the largest of its column; else one ≥ 0.1 | ≤ 1000 |
 
 mod blocks;
 mod column_factors;

@@ -103,6 +103,11 @@ impl<T: Real> Progress<T> {
         }
     }
 
+    /// Returns whether columns have no pivot.
+    pub(super) fn is_deficient(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
     /// Continues until all columns are eliminated, and then returns `true`; or until `self.work` exceeds
     /// `most`, or the factors have more than `order.most_entries` entries.
     pub(super) fn run(

@@ -28,9 +28,9 @@ const FRONTS_BY_COLUMN: f64 = 50.0;
 /// entries predicted for pivots on the diagonal (guess).
 const MOST_FILL: f64 = 3.0;
 
-/// The same limit where the diagonal is weak and no matching was computed: with more entries than predicted, other pivots
-/// than preferred ones have caused fill-in, and the elimination starts again with a matching. Small systems that never exceed it
-/// (`kkt_VESUVIA_0000`, `qh1484`, `rajat19`) have 0.55 to 0.85 times the predicted entries.
+/// Limit that replaces `MOST_FILL` where the diagonal is weak and no matching was computed: with more entries than predicted, other
+/// pivots than preferred ones have caused fill-in, and the elimination starts again with a matching. `kkt_VESUVIA_0000`, `qh1484`
+/// and `rajat19`, which do not need one, have 0.55 to 0.85 times the predicted entries.
 const UNMATCHED_FILL: f64 = 1.0;
 
 /// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
@@ -211,7 +211,7 @@ impl<T: Real> Prepared<T> {
         let at_most = reduced.at_most();
         let (reduced, [entries, work]) = match reduced.work() {
             Some(work) => (reduced, work),
-            // an upper bound is sufficient for the choice of columns
+            // an upper bound is sufficient for the choice of columns; limits of fill-in are then relative to that bound
             None if !by_fronts(n, at_most[0], at_most[1]) => (reduced, at_most),
             None => {
                 let expected = analysed(reduced)?;
@@ -312,11 +312,15 @@ impl<T: Real> PartialLu<T> {
                 // fronts may need less memory
                 Err(Error::Memory { .. }) if *may_change => {}
                 Err(Error::Singular { .. }) if prepared.may_match() => {}
+                Ok(true) if prepared.may_match() && progress.is_deficient() => {}
                 Ok(false) if *may_change && progress.work <= until => {}
                 complete => return complete,
             }
             *method = if prepared.may_match() {
                 let fronts = *fronts;
+                // releases the old factors before memory for new ones is reserved
+                **progress =
+                    columns::Progress::new(&prepared.columns, vec![0, csr.rows() as u32], 0, *budget);
                 prepared.match_rows(csr)?;
                 Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
             } else {

@@ -88,6 +88,20 @@ fn neumann_problems_are_singular() {
 }
 
 #[test]
+fn columns_of_very_different_size_are_not_taken_for_dependent() {
+    // in the scale of its rows, the pivot of the first or second column is rounding; with a matching it is not
+    let entries =
+        [(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 3.0), (1, 2, 1e14), (2, 1, 1.0), (2, 2, 2e14)];
+    let a = Csr::from_triplets(3, 3, &entries).unwrap();
+    let lu = factorized(&a, Some(false), Pivoting::Tolerant).unwrap();
+    assert!(lu.missing() == 0 && lu.matched.is_some());
+    let (x, mut b) = (vec![1.0; 3], a.range().zeros().unwrap());
+    a.apply(&a.domain().vector(&x).unwrap(), &mut b).unwrap();
+    let error = backward_error(&a, &lu, b.as_slice());
+    assert!(error < 1e-14, "{error:e}");
+}
+
+#[test]
 fn repeated_rows_and_columns_are_not_delayed() {
     let a = mesh(10, false);
     let nine = |(i, j, v): (usize, usize, f64)| (0..9).map(move |at| (3 * i + at / 3, 3 * j + at % 3, v));
