@@ -296,7 +296,9 @@ fn backward_errors<M: LinearOperator<Vector = HostVector<f64>>>(
     m: &M,
     b: &HostVector<f64>,
 ) -> Result<[f64; 2]> {
-    let most = |v: &[f64]| v.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    // infinite for NaN, which `max` would ignore
+    let magnitude = |value: f64| if value.is_nan() { f64::INFINITY } else { value.abs() };
+    let most = |v: &[f64]| v.iter().fold(0.0f64, |most, &value| most.max(magnitude(value)));
     let row = |row| a.row_values(row).iter().map(|value| value.abs()).sum();
     let norm = (0..a.rows()).map(row).fold(0.0, f64::max);
     let (mut x, mut r, mut z) = (a.domain().zeros()?, a.range().zeros()?, a.domain().zeros()?);

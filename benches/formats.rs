@@ -8,8 +8,8 @@
 //! Prints CSV. A line `read` has the bytes that are read again and again, and GB/s. A line `product` has the work of a product as
 //! the automatic choice predicts it, its cost, and the milliseconds of the fastest and of the median product. At the end, a line
 //! `loss` has the time of the format with the least cost over that of the fastest one, mean and worst of all matrices: among formats
-//! for any values, and with those for symmetric ones. Each number of threads has a separate Rayon pool, inside which everything is
-//! measured; numbers beyond the processors of the machine are left out. Results are checked by the bench `record`.
+//! for any values, and with those for symmetric ones. Each number of threads has a separate Rayon pool, inside which products are
+//! measured; costs are those for the default number of threads; numbers beyond the processors of the machine are left out. Results are checked by the bench `record`.
 
 mod common;
 

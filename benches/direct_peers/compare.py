@@ -4,23 +4,25 @@
 
 Without a name: the square real matrices of $KRYSP_MATRICES (default ../shared/matrices) with 1,000 to 400,000 rows, and those of
 problems.py. Appends to FOLDER/THREADS.tsv what is not in it, then prints the summary of all tables in FOLDER. The right-hand side is
-A 1. Each code runs up to three times, and repeats small systems up to five times in each run; the fastest counts.
+A 1. Each code runs up to three times, and repeats small systems up to five times in each run; the fastest counts. Use a new folder
+after a change of code or options.
 
---most      seconds for one run of one code; one that takes three times as long as the best of its group is stopped
+--most      seconds for one run of one code, twice as many for krysp, whose bench also factorizes again; one that takes three times as
+            long as the best of its group is stopped
 --limit     seconds in all; call again to go on
 --at-once   systems at a time, each on cores of its own
 
-Needs SciPy and a C++ compiler. UMFPACK, KLU and CHOLMOD need libsuitesparse-dev (Debian); PARDISO needs mkl-static and mkl-include
-(PyPI) below $MKL. A code whose library is missing is left out, and a line says so.
+Needs SciPy and a C++ compiler. UMFPACK, KLU and CHOLMOD need libsuitesparse-dev and libopenblas-dev (Debian); PARDISO needs mkl-static
+and mkl-include (PyPI) below $MKL (default /opt/intel/oneapi). A code whose library is missing is left out, and a line says so.
 """
 
 import argparse
 import gzip
+import json
 import os
 import pathlib
 import queue
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,7 @@ import scipy.io
 import scipy.sparse as sp
 import summary
 from problems import PROBLEMS
-from summary import HEAD, OTHERS, OURS
+from summary import HEAD, OTHERS, OURS, has_solved
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -44,13 +46,17 @@ START = time.monotonic()
 def build():
     """Compiles everything, and returns the command of krysp's bench and the names of the others that are there."""
     BUILT.mkdir(parents=True, exist_ok=True)
-    command = ["cargo", "bench", "--no-run", "--bench", "direct"]
-    printed = subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.PIPE, text=True).stderr
-    bench = ROOT / printed.split("benches/direct.rs (")[1].split(")")[0]
+    command = ["cargo", "bench", "--no-run", "--bench", "direct", "--message-format=json-render-diagnostics"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    messages = [json.loads(line) for line in printed.splitlines()]
+    bench = next(m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "direct")
     libraries = "-lumfpack -lklu -lbtf -lcholmod -lamd -lcolamd -lsuitesparseconfig".split()
     there = compiled("suitesparse", ["-I/usr/include/suitesparse"], libraries)
+    linked = subprocess.run(["ldd", BUILT / "suitesparse"], capture_output=True, text=True).stdout if there else "openblas"
+    if "openblas" not in linked:
+        print("UMFPACK and CHOLMOD run without OpenBLAS: their times are not comparable", file=sys.stderr)
     others = [code for code in OTHERS if there or code.startswith("SuperLU")]
-    mkl = pathlib.Path(os.environ.get("MKL", "/opt/intel/oneapi/mkl"))
+    mkl = pathlib.Path(os.environ.get("MKL", "/opt/intel/oneapi"))
     found = {name: next(mkl.rglob(name), None) for name in ("mkl_pardiso.h", "libmkl_core.a", "libiomp5.so")}
     if all(found.values()):
         folder, threads = found["libmkl_core.a"].parent, found["libiomp5.so"].parent
@@ -74,12 +80,14 @@ def systems(names):
     """Names of matrices, and functions that read or make them."""
     paths = {path.name[:-7]: path for path in MATRICES.rglob("*.mtx.gz")}
     for name in names or sorted(paths, key=lambda name: paths[name].stat().st_size):
-        if name in paths and (names or is_square(paths[name])):
+        if name in paths and is_square(paths[name]):
             yield name, lambda name=name: scipy.io.mmread(paths[name])
-        elif names and name not in PROBLEMS:
-            sys.exit(f"{name} is no file of {MATRICES}, nor one of {', '.join(PROBLEMS)}")
+        elif name in names and name in paths:
+            sys.exit(f"{name} is not a real square matrix with 1,000 to 400,000 rows")
+        elif name in names and name not in PROBLEMS:
+            sys.exit(f"{name} is no file of {MATRICES.resolve()} (set KRYSP_MATRICES), nor one of {', '.join(PROBLEMS)}")
     for name in PROBLEMS:
-        if not names or name in names:
+        if name not in paths and (not names or name in names):
             yield name, PROBLEMS[name]
 
 
@@ -101,7 +109,8 @@ class System:
         a.sort_indices()
         a.indptr, a.indices = a.indptr.astype("<i4"), a.indices.astype("<i4")
         self.rows, self.entries = a.shape[0], a.nnz
-        self.symmetric = abs(a - a.T).max() <= 1e-14 * abs(a).max()
+        # krysp's rule
+        self.symmetric = (abs(a - a.T) - 1e-10 * abs(a).maximum(abs(a.T))).max() <= 0
         self.positive = self.symmetric and bool((a.diagonal() > 0).all())
         self.solvable = bool(np.abs(a @ np.ones(a.shape[1])).max() > 0)
         sp.save_npz(self.npz, a, compressed=False)
@@ -128,7 +137,7 @@ def command(code, system, bench):
 
 
 def run(words, threads, cores, limit):
-    """The last line that a program prints, its peak memory in MiB, and how it ended if it did not end well."""
+    """The last line that a program prints, and how it ended if it did not end well."""
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
     environment = os.environ | {name: str(threads) for name in variables}
     # MKL must not reduce the number of threads; OpenMP's threads and those of OpenBLAS share the cores, so they may not spin
@@ -136,23 +145,18 @@ def run(words, threads, cores, limit):
     if "pardiso" not in str(words[0]):
         environment["OMP_WAIT_POLICY"] = "passive"
     with tempfile.TemporaryFile() as output:
-        pin = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
-        began = time.monotonic()
-        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=environment, preexec_fn=pin)
-        killed = False
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            if not killed and time.monotonic() - began > limit:
-                os.kill(process.pid, signal.SIGKILL)
-                killed = True
-            time.sleep(0.003)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        pinned = ["taskset", "-c", ",".join(map(str, sorted(cores))), *words]
+        process, late = subprocess.Popen(pinned, stdout=output, stderr=subprocess.STDOUT, env=environment), False
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            late = True
+            process.kill()
+            process.wait()
         output.seek(0)
         lines = output.read().decode(errors="replace").strip().split("\n")
     end = "" if process.returncode in (0, 1) else f"exit status {process.returncode}"
-    return lines[-1], usage.ru_maxrss / 1024, f"over {limit:.1f} s" if killed else end
+    return lines[-1], f"over {limit:.1f} s" if late else end
 
 
 def parsed(code, line, end):
@@ -163,7 +167,7 @@ def parsed(code, line, end):
         fields = line.split("\t")
         return (fields, "ok") if len(fields) == 7 else ([""] * 7, f"failed: {fields[-1]}"[:120])
     fields = line.split(",")
-    if len(fields) < 13 or not fields[8]:
+    if len(fields) < 13 or fields[0] == "matrix" or not fields[8]:
         return [""] * 7, "failed: " + (",".join(fields[12:]).strip('"') or line)[:120]
     setup, refresh, entries, mib, solve, backward, refined = map(float, fields[4:11])
     seconds = max(0.0, setup - refresh), min(setup, refresh), solve
@@ -188,7 +192,7 @@ class Table:
             file.write("\t".join(row) + "\n")
 
     def best(self, name, codes):
-        rows = [row for (of, _, code), row in self.rows.items() if of == name and code in codes and row[-1] == "ok"]
+        rows = [row for (of, _, code), row in self.rows.items() if of == name and code in codes and has_solved(row)]
         return min((sum(map(float, row[6:9])) for row in rows), default=np.inf)
 
     def runs(self, name, code):
@@ -205,12 +209,13 @@ def measure(table, system, groups, bench, threads, cores, options):
                 if runs > round or round and (round >= most or own > 1.5 * best or not np.isfinite(own)):
                     continue
                 limit = min(options.most, 3 * best + 3 + system.entries / 1e6) if np.isfinite(best) else options.most
+                limit *= 2 if code in OURS else 1
                 if options.limit - (time.monotonic() - START) < limit + 2:
                     return False
-                line, peak, end = run(command(code, system, bench), threads, cores, limit)
+                line, end = run(command(code, system, bench), threads, cores, limit)
                 values, status = parsed(code, line, end)
                 start = [system.name, system.rows, system.entries, threads, round, code]
-                table.add([*start, *values, f"{peak:.1f}", status.replace("\t", " ")])
+                table.add([*start, *values, status.replace("\t", " ")])
     return True
 
 
@@ -235,11 +240,14 @@ def main(options):
 
 def compare(options, folder):
     """Measures all systems, and returns the names of those for which the time did not suffice."""
+    listed, cores = list(systems(options.names)), cores_in_order()
+    if options.threads * options.at_once > len(cores):
+        sys.exit(f"{options.threads} threads for each of {options.at_once} systems need more than {len(cores)} cores")
     bench, others, pardiso = build()
     options.folder.mkdir(parents=True, exist_ok=True)
     table = Table(options.folder / f"{options.threads}.tsv")
-    work, left, cores = queue.Queue(), [], cores_in_order()
-    for system in systems(options.names):
+    work, left = queue.Queue(), []
+    for system in listed:
         work.put(system)
 
     def worker(cores):
@@ -248,17 +256,24 @@ def compare(options, folder):
                 name, make = work.get_nowait()
             except queue.Empty:
                 return
-            system = System(name, make, folder)
-            groups = system.groups(others, pardiso, options.threads)
-            if not system.solvable:
-                print(f"{name} left out: A 1 is zero", file=sys.stderr)
-            elif not measure(table, system, groups, bench, options.threads, cores, options):
+            if time.monotonic() - START > options.limit:
                 left.append(name)
-            system.npz.unlink()
-            system.bin.unlink()
+                continue
+            try:
+                system = System(name, make, folder)
+                groups = system.groups(others, pardiso, options.threads)
+                if not system.solvable:
+                    print(f"{name} left out: A 1 is zero", file=sys.stderr)
+                elif not measure(table, system, groups, bench, options.threads, cores, options):
+                    left.append(name)
+                system.npz.unlink()
+                system.bin.unlink()
+            except Exception as why:
+                print(f"{name}: {why!r}", file=sys.stderr)
+                left.append(name)
 
     parts = [cores[k * options.threads : (k + 1) * options.threads] for k in range(options.at_once)]
-    workers = [threading.Thread(target=worker, args=(set(part or cores),)) for part in parts]
+    workers = [threading.Thread(target=worker, args=(part,), daemon=True) for part in parts]
     for thread in workers:
         thread.start()
     for thread in workers:
@@ -274,4 +289,7 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=float, default=45)
     parser.add_argument("--limit", type=float, default=3600)
     parser.add_argument("--at-once", type=int, default=1)
-    main(parser.parse_intermixed_args())
+    options = parser.parse_intermixed_args()
+    if options.limit <= 2 * options.most + 2:
+        parser.error("--limit must be more than twice --most")
+    main(options)

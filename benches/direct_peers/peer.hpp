@@ -1,5 +1,6 @@
 // A matrix in compressed rows from a file, the normwise backward error, and the least time of several runs.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>

@@ -5,12 +5,18 @@ import sys
 
 import numpy as np
 
-HEAD = "file rows nnz threads round code analysis_s factor_s solve_s backward refined entries factor_mib peak_mib status".split()
+HEAD = "file rows nnz threads round code analysis_s factor_s solve_s backward refined entries factor_mib status".split()
 OURS = ["Cholesky", "Ldl", "Lu"]
 OTHERS = ["CHOLMOD", "UMFPACK", "KLU", "SuperLU MMD", "SuperLU COLAMD"]
 SECONDS = ("analysis_s", "factor_s", "solve_s")
 # A code whose backward error is larger after two steps of refinement has not solved the system.
 SOLVED = 1e-10
+
+
+def has_solved(fields):
+    """Returns whether a line of a table is of a code that solved the system."""
+    row = dict(zip(HEAD, fields))
+    return row["status"] == "ok" and float(row["refined"]) <= SOLVED
 
 
 class Results:
@@ -22,7 +28,7 @@ class Results:
             row = dict(zip(HEAD, line.split("\t")))
             key = row["file"], row["code"]
             self.sizes[row["file"]] = int(row["rows"])
-            if row["status"] == "ok" and float(row["refined"]) <= SOLVED:
+            if has_solved(row.values()):
                 row["total"] = sum(float(row[name]) for name in SECONDS)
                 if key not in self.best or row["total"] < self.best[key]["total"]:
                     self.best[key] = row
@@ -61,10 +67,10 @@ def table(results, rows):
     own = (*SECONDS, "backward", "refined", "entries", "factor_mib")
     for name, (krysp, four, pardiso) in sorted(rows.items(), key=lambda row: -(row[1][0] or {"total": 0})["total"]):
         cells = [name, results.sizes[name]]
-        for row in (krysp, four, pardiso):
+        for at, row in enumerate((krysp, four, pardiso)):
             cells += [f"{row['total']:.5f}", row["code"]] if row else ["", ""]
-            cells += [row[column] if row else "" for column in own] if row is krysp else []
-            cells += [f"{krysp['total'] / row['total']:.2f}" if krysp and row else ""] if row is not krysp else []
+            cells += [row[column] if row else "" for column in own] if at == 0 else []
+            cells += [f"{krysp['total'] / row['total']:.2f}" if krysp and row else ""] if at else []
         print("\t".join(map(str, cells)))
 
 
@@ -108,7 +114,7 @@ def report(threads, results, two):
 
 
 def main(folder):
-    tables = {int(path.stem): Results(path) for path in pathlib.Path(folder).glob("*.tsv")}
+    tables = {int(path.stem): Results(path) for path in pathlib.Path(folder).glob("[0-9]*.tsv")}
     for threads, results in sorted(tables.items()):
         report(threads, results, tables.get(2))
 
