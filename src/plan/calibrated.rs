@@ -195,7 +195,8 @@ mod tests {
         let factors = vec![(Preconditioner::Amg, [0.5, 2.0]), (Preconditioner::TwoLevel, [1.25, 1.0])];
         let text = written(&factors);
         assert_eq!(parsed(&text), Some(factors));
-        for wrong in [text.replace("costs 4", "costs 1"), text.replace("1.25e0", "-1"), text[..24].to_owned()]
+        for wrong in
+            [text.replace(HEAD, "krysp costs 1"), text.replace("1.25e0", "-1"), text[..24].to_owned()]
         {
             assert_eq!(parsed(&wrong), None, "{wrong}");
         }
