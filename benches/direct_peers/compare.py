@@ -10,7 +10,7 @@ after a change of code or options.
 --most      seconds for one run of one code, twice as many for krysp, whose bench also factorizes again; one that takes three times as
             long as the best of its group is stopped
 --limit     seconds in all; call again to go on
---at-once   systems at a time, each on cores of its own
+--at-once   systems at a time, each on separate cores
 
 Needs SciPy and a C++ compiler. UMFPACK, KLU and CHOLMOD need libsuitesparse-dev and libopenblas-dev (Debian); PARDISO needs mkl-static
 and mkl-include (PyPI) below $MKL (default /opt/intel/oneapi). A code whose library is missing is left out, and a line says so.

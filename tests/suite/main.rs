@@ -39,6 +39,7 @@ mod refresh;
 mod saddle;
 mod saved;
 mod scaling;
+mod shares;
 mod simd;
 mod strict;
 mod theory;

@@ -1,9 +1,6 @@
 // Rows of a level whose other rows are in other memories. The columns are those of the own nodes, as many as there are
 // rows, followed by those of ghosts.
 
-// Lanes per row.
-constexpr u32 LANES = 4;
-
 // Copies `count` columns from `columns`, plus `shift`, and `count` blocks of `size` values from `values`.
 __device__ __forceinline__ void copy_row(u32 count, const u32* columns, u32 shift, const double* values, u32 size, u32* to_columns, double* to_values) {
     for (u32 k = threadIdx.x % LANES; k < count; k += LANES) to_columns[k] = columns[k] + shift;

@@ -15,11 +15,11 @@ use std::ops::Range;
 pub(crate) const SOURCE: Source = Source {
     file: "shared.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"shared.cu\"\n", include_str!("shared.cu")),
-    constants: constants![],
+    constants: constants![LANES],
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes of a row, as in shared.cu (guess).
+/// Lanes of a row (guess).
 const LANES: usize = 4;
 
 /// Copies a range of an array into another one, from position `at` on.

@@ -1,5 +1,5 @@
-//! Setup of distributed levels: each rank has the rows of its own nodes, in its memory. What ranks exchange passes
-//! through host memory: rows at the borders.
+//! Setup of distributed levels: each rank stores the rows of its nodes, in host memory or on its GPU. Ranks exchange rows
+//! at the borders, through host memory.
 //!
 //! ```text
 //! columns of a level:     own nodes, then ghosts in ascending order
