@@ -23,7 +23,7 @@ mod postorder;
 mod tests;
 
 use crate::error::Result;
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use lists::Lists;
@@ -67,11 +67,12 @@ pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbou
     let mut listed = vec![NONE; n];
     for variable in 0..n as u32 {
         listed[variable as usize] = variable;
-        for other in neighbours.of(variable) {
+        // `for_each` runs one loop for each part of a chain of iterators
+        neighbours.of(variable).for_each(|other| {
             if replace(&mut listed[other as usize], variable) != variable {
                 lists.items.push(other);
             }
-        }
+        });
         lists.close(0);
     }
     Elimination::new(n, lists, vec![]).run()
@@ -88,17 +89,18 @@ pub(crate) fn of_columns<T: Real>(
     let n = a.cols();
     let mut lists = Lists::default();
     let longest = longest(n);
-    let is_short = |row: u32| a.row_columns(row as usize).len() <= longest;
+    let (rows, columns) = (Rows::of(a), Rows::of(transposed));
+    let is_short = |row: u32| rows.range(row as usize).len() <= longest;
     for column in 0..n as u32 {
-        let rows = transposed.row_columns(column as usize).iter();
-        lists.items.extend(rows.filter(|&&row| is_short(row) && kept(row, column)).map(|row| row + n as u32));
+        let all = columns.columns(column as usize).iter();
+        lists.items.extend(all.filter(|&&row| is_short(row) && kept(row, column)).map(|row| row + n as u32));
         let last = lists.starts.last().copied().unwrap_or(0);
         lists.close(lists.items.len() - last);
     }
     let mut sizes = vec![];
     for row in 0..a.rows() as u32 {
-        let columns = if is_short(row) { a.row_columns(row as usize) } else { &[] };
-        lists.items.extend(columns.iter().filter(|&&column| kept(row, column)));
+        let all = if is_short(row) { rows.columns(row as usize) } else { &[] };
+        lists.items.extend(all.iter().filter(|&&column| kept(row, column)));
         lists.close(0);
         sizes.push(lists.lengths.last().copied().unwrap_or(0));
     }

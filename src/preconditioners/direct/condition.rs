@@ -10,7 +10,7 @@
 //! ```
 
 use crate::error::Result;
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use krysp_solvers::{Element, Space};
@@ -26,6 +26,12 @@ pub(super) fn norm<T: Real>(csr: &Csr<T>) -> f64 {
         sums[column as usize] += Element::to_f64(value).abs();
     }
     sums.into_iter().fold(0.0, f64::max)
+}
+
+/// [`norm`] of the transpose of `columns`, with the same bits.
+pub(super) fn norm_of_columns<T: Real>(columns: &Csr<T>) -> f64 {
+    let sum = |values: &[T]| values.iter().fold(0.0, |sum, &value| sum + Element::to_f64(value).abs());
+    Rows::of(columns).iter().map(|(_, values)| sum(values)).fold(0.0, f64::max)
 }
 
 /// Estimates `‖A‖₁ ‖A⁻¹‖₁` from below, up to rounding. `solve` applies `A⁻¹`, and `transposed` applies `A⁻ᵀ`.

@@ -14,6 +14,7 @@ use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
+use super::scale::largest;
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{self, Both, Expected, Tree};
 use super::{Budget, DirectOptions, condition};
@@ -135,7 +136,7 @@ impl<T: Real> Ldl<T> {
         if check_symmetric(csr).is_err() {
             csr.check_symmetric(ROUNDED * T::EPSILON)?;
         }
-        let (scaling, matched) = if Shape::of(csr, csr).is_weak() {
+        let (scaling, matched) = if Shape::of(csr, csr, &largest(csr)).is_weak() {
             let matching = Matching::of(csr)?;
             (Scaling::matched(csr, &matching)?.symmetrized(), Some(matching.rows().to_vec()))
         } else {

@@ -1,9 +1,11 @@
 //! Elimination order of the columns of an unsymmetric matrix, and treatment of linearly dependent columns.
 
 use super::fill;
+#[cfg(feature = "cuda")]
+use super::scale::largest;
 use super::tree::NONE;
 use crate::error::Result;
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use crate::ordering::minimum_degree::{Neighbours, is_symmetric};
 use krysp_solvers::Element;
@@ -31,7 +33,7 @@ pub(super) struct Order {
 /// The pattern of `B + Bᵀ`, where row `j` of `B` is the row of `A` that is matched to column `j`. With
 /// `blocks`, only entries in diagonal blocks.
 pub(super) struct Matched<'a, T: Real> {
-    pub(super) matrices: [&'a Csr<T>; 2],
+    pub(super) matrices: [Rows<'a, T>; 2],
     pub(super) row_of: &'a [u32],
     pub(super) column_of: &'a [u32],
     /// Diagonal block of each column.
@@ -41,8 +43,8 @@ pub(super) struct Matched<'a, T: Real> {
 impl<T: Real> Neighbours for Matched<'_, T> {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
         let [matrix, columns] = self.matrices;
-        let left = matrix.row_columns(self.row_of[variable as usize] as usize).iter().copied();
-        let above = columns.row_columns(variable as usize).iter().map(|&row| self.column_of[row as usize]);
+        let left = matrix.columns(self.row_of[variable as usize] as usize).iter().copied();
+        let above = columns.columns(variable as usize).iter().map(|&row| self.column_of[row as usize]);
         let same = move |&other: &u32| {
             self.blocks.is_none_or(|block| block[other as usize] == block[variable as usize])
         };
@@ -88,10 +90,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Analyses a square matrix, given its transpose.
-    pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Shape {
+    /// Analyses a square matrix, given its transpose and the largest magnitude of each row.
+    pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>, largest: &[T]) -> Shape {
         let partners = if is_symmetric([a, columns]) { 1.0 } else { partners(a, columns) };
-        Shape { partners, weak: weak(a) }
+        Shape { partners, weak: weak(a, largest) }
     }
 
     /// Whether every off-diagonal entry has a mirrored entry.
@@ -109,39 +111,33 @@ impl Shape {
 }
 
 /// Fraction of diagonal entries that are small or zero.
-fn weak<T: Real>(a: &Csr<T>) -> f64 {
-    let is_small = |&row: &usize| {
-        let (mut largest, mut diagonal) = (T::zero(), T::zero());
-        for (&column, value) in a.row_columns(row).iter().zip(a.row_values(row)) {
-            largest = largest.max(value.abs());
-            if column as usize == row {
-                diagonal = value.abs();
-            }
-        }
-        diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL)
+fn weak<T: Real>(a: &Csr<T>, largest: &[T]) -> f64 {
+    let is_small = |(row, (columns, values)): (usize, (&[u32], &[T]))| {
+        let at = columns.iter().position(|&column| column as usize == row);
+        let diagonal = at.map_or(T::zero(), |at| values[at].abs());
+        diagonal.is_zero() || diagonal < largest[row] * T::from_f64(SMALL)
     };
-    let weak = (0..a.rows()).filter(is_small).count();
+    let weak = Rows::of(a).iter().enumerate().filter(|&row| is_small(row)).count();
     weak as f64 / a.rows().max(1) as f64
 }
 
 /// Whether so many diagonal entries are small or zero that a matching is worth its time.
 #[cfg(feature = "cuda")]
 pub(super) fn has_weak_diagonal<T: Real>(a: &Csr<T>) -> bool {
-    weak(a) > WEAK
+    weak(a, &largest(a)) > WEAK
 }
 
 /// Fraction of off-diagonal entries that have a mirrored entry.
 fn partners<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> f64 {
-    let (mut partners, mut entries) = (0, 0);
-    for row in 0..a.rows() {
-        let (mut left, mut right) = (a.row_columns(row), columns.row_columns(row));
-        entries += left.iter().filter(|&&column| column as usize != row).count();
-        while let (Some(x), Some(y)) = (left.first(), right.first()) {
-            partners += usize::from(x == y && *x as usize != row);
-            let (skip, other) = (usize::from(x <= y), usize::from(y <= x));
-            (left, right) = (&left[skip..], &right[other..]);
-        }
+    let (mut partners, mut diagonal) = (0, 0);
+    // last row with an entry in each column
+    let mut marked = vec![NONE; a.cols()];
+    for (row, ((left, _), (right, _))) in (0u32..).zip(Rows::of(a).iter().zip(Rows::of(columns).iter())) {
+        left.iter().for_each(|&column| marked[column as usize] = row);
+        partners += right.iter().filter(|&&column| marked[column as usize] == row).count();
+        diagonal += usize::from(marked[row as usize] == row);
     }
+    let (partners, entries) = (partners - diagonal, a.nnz() - diagonal);
     if entries == 0 { 1.0 } else { partners as f64 / entries as f64 }
 }
 
@@ -167,7 +163,7 @@ pub(super) fn paired<T: Real>(matrices: [&Csr<T>; 2], rows: &[u32]) -> Result<Ve
             at = rows[partner] as usize;
         }
     }
-    let joined = Groups { matrices, groups: &groups, group_of: &group_of };
+    let joined = Groups { matrices: matrices.map(Rows::of), groups: &groups, group_of: &group_of };
     let order = fill::reducing(groups.len(), matrices[0].nnz(), &joined)?.order();
     let members = order.iter().flat_map(|&group| groups[group as usize]);
     Ok(members.filter(|&member| member != NONE).collect())
@@ -175,7 +171,7 @@ pub(super) fn paired<T: Real>(matrices: [&Csr<T>; 2], rows: &[u32]) -> Result<Ve
 
 /// The pattern of `A + Aᵀ`, compressed so that groups of one or two rows are its variables.
 struct Groups<'a, T: Real> {
-    matrices: [&'a Csr<T>; 2],
+    matrices: [Rows<'a, T>; 2],
     groups: &'a [[u32; 2]],
     group_of: &'a [u32],
 }
@@ -184,7 +180,7 @@ impl<T: Real> Neighbours for Groups<'_, T> {
     fn of(&self, group: u32) -> impl Iterator<Item = u32> {
         let members = self.groups[group as usize].into_iter().filter(|&member| member != NONE);
         let others = move |member: u32| {
-            self.matrices.into_iter().flat_map(move |matrix| matrix.row_columns(member as usize))
+            self.matrices.into_iter().flat_map(move |matrix| matrix.columns(member as usize))
         };
         members.flat_map(others).map(|&other| self.group_of[other as usize])
     }

@@ -1,17 +1,37 @@
 //! Scaling by powers of two, which causes no rounding errors.
 
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use krysp_solvers::Element;
 
 /// Returns powers of two that scale the largest entry of each row to near one. `columns` is the transpose.
 pub(super) fn row_scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
-    let mut largest = vec![0.0f64; columns.cols()];
+    let mut largest = vec![T::zero(); columns.cols()];
     for (&row, &value) in columns.columns().iter().zip(columns.entries()) {
         let largest = &mut largest[row as usize];
-        *largest = largest.max(Element::to_f64(value).abs());
+        *largest = larger(*largest, value);
     }
-    largest.into_iter().map(power).collect()
+    powers(largest)
+}
+
+/// Largest magnitude of each row.
+pub(super) fn largest<T: Real>(csr: &Csr<T>) -> Vec<T> {
+    let of_row = |values: &[T]| values.iter().copied().fold(T::zero(), larger);
+    Rows::of(csr).iter().map(|(_, values)| of_row(values)).collect()
+}
+
+/// The larger one of `most` and the magnitude of a value; `most` if that is not a number. `max` would take several
+/// instructions.
+#[inline]
+pub(super) fn larger<T: Real>(most: T, value: T) -> T {
+    let magnitude = value.abs();
+    if magnitude > most { magnitude } else { most }
+}
+
+/// Replaces magnitudes by the powers of two that scale them to near one.
+pub(super) fn powers<T: Real>(mut largest: Vec<T>) -> Vec<T> {
+    largest.iter_mut().for_each(|most| *most = power(Element::to_f64(*most)));
+    largest
 }
 
 /// Returns the power of two that scales a magnitude to near one: to between `√½` and `√2`, unless the power or

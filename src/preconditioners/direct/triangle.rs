@@ -22,12 +22,14 @@ impl<T: Real> Triangle<T> {
         (&self.rows[range.clone()], &self.values[range])
     }
 
-    /// `x ← x − factor L_s`, for column `s = step`.
-    pub(super) fn subtract(&self, step: usize, factor: T, x: &mut [T]) {
+    /// `x ← x − factor L_s`, for column `s = step`. Returns the number of multiplications.
+    #[inline]
+    pub(super) fn subtract(&self, step: usize, factor: T, x: &mut [T]) -> usize {
         let (rows, values) = self.column(step);
         for (&row, &value) in rows.iter().zip(values) {
             x[row as usize] -= value * factor;
         }
+        rows.len()
     }
 
     /// Subtracts column `step` times `factor`, and the next column times the entry of `x` in the first row of

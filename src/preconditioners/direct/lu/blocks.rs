@@ -10,12 +10,15 @@
 //! Only the diagonal blocks are factorized. The form depends only on the pattern.
 
 use crate::error::Result;
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
+
+/// Larger than any discovery number.
+const DONE: u32 = NONE - 1;
 
 /// Diagonal blocks, from the top left on.
 #[derive(Debug)]
@@ -33,40 +36,46 @@ impl Blocks {
         let phase = Phase::new("block triangular form", n as f64);
         let mut counter = phase.counter();
         let (mut of, mut starts) = (vec![NONE; n], vec![0]);
-        // discovery number of each column, and the smallest one reachable from it (low link)
-        let (mut found, mut earliest, mut count) = (vec![NONE; n], vec![0; n], 0u32);
-        let (mut open, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![], vec![]);
+        // discovery number of each column, `DONE` once its block is complete
+        let (mut found, mut count) = (vec![NONE; n], 0u32);
+        // `path` has, for each column, the index of its next entry and the smallest discovery number that is reachable
+        // from its earlier entries (low link)
+        let (mut open, mut path): (Vec<u32>, Vec<(u32, usize, u32)>) = (vec![], vec![]);
+        let all = Rows::of(columns);
         for root in 0..n as u32 {
             let mut next = (found[root as usize] == NONE).then_some(root);
             loop {
                 if let Some(column) = next.take() {
-                    (found[column as usize], earliest[column as usize]) = (count, count);
-                    count += 1;
+                    found[column as usize] = count;
                     open.push(column);
-                    path.push((column, 0));
-                    counter.add(1 + columns.row_columns(column as usize).len())?;
+                    path.push((column, 0, count));
+                    count += 1;
+                    counter.add(1 + all.range(column as usize).len())?;
                 }
-                let Some((column, at)) = path.last_mut() else { break };
-                let this = *column as usize;
-                if let Some(&row) = columns.row_columns(this).get(*at) {
-                    *at += 1;
-                    let other = column_of[row as usize] as usize;
-                    if found[other] == NONE {
-                        next = Some(other as u32);
-                    } else if of[other] == NONE {
-                        earliest[this] = earliest[this].min(found[other]);
-                    }
+                let Some((column, at, low)) = path.last_mut() else { break };
+                let rows = &all.columns(*column as usize)[*at..];
+                let unseen = rows.iter().position(|&row| {
+                    let number = found[column_of[row as usize] as usize];
+                    *low = number.min(*low);
+                    number == NONE
+                });
+                if let Some(unseen) = unseen {
+                    *at += unseen + 1;
+                    next = Some(column_of[rows[unseen] as usize]);
                     continue;
                 }
+                let (column, low) = (*column, *low);
                 path.pop();
-                if let Some(&(parent, _)) = path.last() {
-                    earliest[parent as usize] = earliest[parent as usize].min(earliest[this]);
+                if let Some((_, _, above)) = path.last_mut() {
+                    *above = low.min(*above);
                 }
-                if earliest[this] == found[this] {
+                if low == found[column as usize] {
                     // all columns reachable from this one are in this block or in earlier ones
                     let block = starts.len() as u32 - 1;
-                    let size = open.iter().rev().position(|&member| member as usize == this).unwrap_or(0) + 1;
-                    open.drain(open.len() - size..).for_each(|member| of[member as usize] = block);
+                    let size = open.iter().rev().position(|&member| member == column).unwrap_or(0) + 1;
+                    for member in open.drain(open.len() - size..) {
+                        (of[member as usize], found[member as usize]) = (block, DONE);
+                    }
                     starts.push(starts[block as usize] + size as u32);
                 }
             }
@@ -91,7 +100,8 @@ impl Blocks {
 /// these entries have no transversal.
 pub(super) fn transversal<T: Real>(columns: &Csr<T>, usable: impl Fn(T) -> bool) -> Result<Option<Vec<u32>>> {
     let n = columns.rows();
-    let entries = |column: usize| (columns.row_columns(column), columns.row_values(column));
+    let all = Rows::of(columns);
+    let entries = |column: usize| all.row(column);
     let phase = Phase::new("maximum transversal", n as f64);
     let mut counter = phase.counter();
     let (mut row_of, mut column_of) = (vec![NONE; n], vec![NONE; n]);

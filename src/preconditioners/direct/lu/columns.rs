@@ -12,16 +12,17 @@
 //! a largest entry near one.
 
 use super::super::order::{Order, Pivoting};
-use super::super::scale::row_scale;
+use super::super::scale::larger;
 use super::super::tree::NONE;
 use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
 use super::{Budget, NAME};
 use crate::error::{Error, Result};
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
+use std::ops::Range;
 
 /// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: for the preferred row, and for
 /// other rows. A small preferred pivot costs a step of iterative refinement; a pivot in another row costs more,
@@ -41,7 +42,7 @@ pub(super) struct Progress<T> {
     scale: Vec<T>,
     /// First step of each diagonal block, then the number of steps.
     blocks: Vec<u32>,
-    /// Number of entries of each row of the matrix.
+    /// Number of entries of each row of the matrix; empty if there are preferred rows.
     lengths: Vec<u32>,
     upper: Triangle<T>,
     pivots: Vec<T>,
@@ -66,15 +67,19 @@ pub(super) struct Progress<T> {
     /// Steps of the reach, and rows of the current column that are not yet pivots.
     reach: Vec<u32>,
     fresh: Vec<u32>,
-    path: Vec<(u32, usize)>,
+    path: Vec<(u32, Range<usize>)>,
 }
 
 impl<T: Real> Progress<T> {
     /// Prepares the elimination. `expected` is the predicted number of entries of each triangle.
-    pub(super) fn new(columns: &Csr<T>, blocks: Vec<u32>, expected: usize, budget: Budget) -> Progress<T> {
-        let n = columns.rows();
-        let mut lengths = vec![0u32; n];
-        columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
+    pub(super) fn new(
+        scale: Vec<T>,
+        lengths: Vec<u32>,
+        blocks: Vec<u32>,
+        expected: usize,
+        budget: Budget,
+    ) -> Progress<T> {
+        let n = scale.len();
         let triangle = || {
             let mut triangle = Triangle::new(n);
             // if the prediction exceeds the limit, actual factors may still fit: they grow as needed
@@ -82,7 +87,7 @@ impl<T: Real> Progress<T> {
             triangle
         };
         Progress {
-            scale: row_scale(columns),
+            scale,
             blocks,
             lengths,
             upper: triangle(),
@@ -139,6 +144,7 @@ impl<T: Real> Progress<T> {
         phase.advance(self.row_of.len() as u64)?;
         let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
         let mut block = self.blocks.partition_point(|&start| start <= polled_at) - 1;
+        let columns = Rows::of(columns);
         for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
             block += usize::from(self.blocks[block + 1] == step);
             let start = self.blocks[block];
@@ -149,9 +155,10 @@ impl<T: Real> Progress<T> {
                 phase.advance(u64::from(step - polled_at))?;
                 (polled_at, polled_work) = (step, self.work);
             }
-            self.search(columns, column, start);
-            let mut largest = self.load(columns, column as usize, start, budget)?;
-            largest = self.update().max(largest);
+            let entries = columns.row(column as usize);
+            self.search(entries.0, column, start);
+            let largest = self.load(entries, start, budget)?;
+            let largest = self.update(largest);
             let row = self.pivot_row(column, order);
             let Progress { upper, pivots, missing, x, fresh, lower, row_of, .. } = &mut *self;
             let pivot = row.map_or(T::zero(), |row| x[row as usize]);
@@ -179,27 +186,27 @@ impl<T: Real> Progress<T> {
         Ok(true)
     }
 
-    /// Eliminates the steps of the reach from the current column. Returns the largest magnitude of its entries
-    /// in `U`. A refresh uses the order of these entries, so that it computes bitwise the same sums.
-    fn update(&mut self) -> T {
+    /// Eliminates the steps of the reach from the current column. Returns the largest one of `largest` and the magnitudes of
+    /// its entries in `U`. A refresh uses the order of these entries, so that it computes bitwise the same sums.
+    fn update(&mut self, mut largest: T) -> T {
         let Progress { upper, work, x, reach, lower, row_of, continued, .. } = self;
-        let mut largest = T::zero();
-        let mut steps = reach.iter().rev().copied().peekable();
+        upper.rows.extend(reach.iter().rev());
+        let (mut steps, mut multiplications) = (reach.iter().rev().copied().peekable(), 0);
         while let Some(step) = steps.next() {
             let factor = std::mem::take(&mut x[row_of[step as usize] as usize]);
-            upper.push(step, factor);
-            largest = largest.max(factor.abs());
-            *work += lower.column(step as usize).0.len() as f64;
+            upper.values.push(factor);
+            largest = larger(largest, factor);
             let next = steps.next_if(|&next| continued[step as usize] && next == step + 1);
             if next.is_some() {
                 let second = lower.subtract_two(step as usize, factor, x);
-                upper.push(step + 1, second);
-                largest = largest.max(second.abs());
-                *work += lower.column(step as usize + 1).0.len() as f64;
+                upper.values.push(second);
+                largest = larger(largest, second);
+                multiplications += 2 * lower.column(step as usize).0.len() - 1;
             } else {
-                lower.subtract(step as usize, factor, x);
+                multiplications += lower.subtract(step as usize, factor, x);
             }
         }
+        *work += multiplications as f64;
         largest
     }
 
@@ -257,18 +264,18 @@ impl<T: Real> Progress<T> {
     /// Loads a column of the matrix: entries in its diagonal block, which begins at step `start`, into the
     /// workspace; entries above it, which only solves need, into `U`. Returns the largest magnitude in the
     /// block.
-    fn load(&mut self, columns: &Csr<T>, column: usize, start: u32, budget: Budget) -> Result<T> {
-        let (rows, values) = (columns.row_columns(column), columns.row_values(column));
+    fn load(&mut self, (rows, values): (&[u32], &[T]), start: u32, budget: Budget) -> Result<T> {
         make_room(&mut self.upper, self.reach.len() + rows.len(), self.lower.reserved(), budget)?;
         make_room(&mut self.lower, self.fresh.len(), self.upper.reserved(), budget)?;
+        let Progress { upper, x, step_of, scale, .. } = self;
         let mut largest = T::zero();
         for (&row, &value) in rows.iter().zip(values) {
-            let (step, value) = (self.step_of[row as usize], value * self.scale[row as usize]);
+            let (step, value) = (step_of[row as usize], value * scale[row as usize]);
             if step < start {
-                self.upper.push(step, value);
+                upper.push(step, value);
             } else {
-                self.x[row as usize] = value;
-                largest = largest.max(value.abs());
+                x[row as usize] = value;
+                largest = larger(largest, value);
             }
         }
         Ok(largest)
@@ -289,37 +296,46 @@ impl<T: Real> Progress<T> {
 
     /// Finds the reach of a column in its diagonal block, which begins at step `start`, and its rows that are
     /// not yet pivots. A step follows all steps that it updates.
-    fn search(&mut self, columns: &Csr<T>, column: u32, start: u32) {
+    fn search(&mut self, rows: &[u32], column: u32, start: u32) {
         let Progress { step_of, lower, pruned, found_by, reach, fresh, path, .. } = self;
-        let (starts, rows) = (&*lower.starts, &*lower.rows);
+        let Triangle { starts, rows: below, .. } = lower;
         reach.clear();
         fresh.clear();
-        let mut visit = |row: u32, path: &mut Vec<(u32, usize)>, reach: &mut Vec<u32>| {
-            if std::mem::replace(&mut found_by[row as usize], column) == column {
-                return;
-            }
+        // returns the step of a row that was not visited before, unless no search may continue from there
+        let mut visit = |row: u32, reach: &mut Vec<u32>| {
             let step = step_of[row as usize];
+            if step < start || std::mem::replace(&mut found_by[row as usize], column) == column {
+                return None;
+            }
             if step == NONE {
                 fresh.push(row);
-            } else if starts[step as usize] == pruned[step as usize] {
+                return None;
+            }
+            let rows = starts[step as usize]..pruned[step as usize];
+            if rows.is_empty() {
                 reach.push(step);
-            } else {
-                path.push((step, starts[step as usize]));
+                return None;
             }
+            Some((step, rows))
         };
-        for &row in columns.row_columns(column as usize) {
-            if step_of[row as usize] < start {
-                continue;
-            }
-            visit(row, path, reach);
-            while let Some((step, at)) = path.last_mut() {
-                let Some(&row) = rows[..pruned[*step as usize]].get(*at) else {
-                    reach.push(*step);
-                    path.pop();
-                    continue;
-                };
-                *at += 1;
-                visit(row, path, reach);
+        for &row in rows {
+            let Some((mut step, mut rows)) = visit(row, reach) else { continue };
+            loop {
+                let next = below[rows.clone()]
+                    .iter()
+                    .enumerate()
+                    .find_map(|(at, &row)| Some((at, visit(row, reach)?)));
+                match next {
+                    Some((at, next)) => {
+                        path.push((step, rows.start + at + 1..rows.end));
+                        (step, rows) = next;
+                    }
+                    None => {
+                        reach.push(step);
+                        let Some(above) = path.pop() else { break };
+                        (step, rows) = above;
+                    }
+                }
             }
         }
     }
@@ -350,7 +366,7 @@ impl<T: Real> Progress<T> {
 /// rows of `A`, rows with fewer entries come first.
 fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: Option<&[u32]>) -> Option<u32> {
     let size = |row: u32| x[row as usize].abs();
-    let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
+    let largest = rows.iter().fold(T::zero(), |most, &row| larger(most, x[row as usize]));
     if let Some(row) = preferred.filter(|&row| size(row) >= largest * T::from_f64(PREFERRED)) {
         return Some(row);
     }

@@ -4,13 +4,14 @@ use super::super::super::check_square;
 use super::super::fill::{self, Reduced};
 use super::super::fronts::{self, Kind};
 use super::super::order::{Matched, Order, Pivoting, Shape, paired};
+use super::super::scale::{largest, powers, row_scale};
 use super::super::transpose::transposed;
 use super::super::tree::{Both, Expected, Tree, inverse};
 use super::blocks::{Blocks, transversal};
 use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::formats::{Csr, Format};
+use crate::formats::{Csr, Format, Rows};
 use crate::host::HostSpace;
 use crate::numbers::Real;
 use crate::ordering::minimum_degree::{self, Ordered};
@@ -65,6 +66,8 @@ pub(super) struct Prepared<T: Real> {
     scaled: Option<Csr<T>>,
     /// The transpose of the scaled matrix.
     pub(super) columns: Csr<T>,
+    /// Largest magnitude of each row of the matrix without scaling.
+    largest: Vec<T>,
     /// `‖A‖₁`
     norm: f64,
     shape: Shape,
@@ -87,8 +90,17 @@ impl<T: Real> Prepared<T> {
 
     /// Analyses a square matrix with finite entries, given its transpose.
     pub(super) fn of(csr: &Csr<T>, columns: Csr<T>) -> Result<Prepared<T>> {
-        let (norm, shape) = (condition::norm(csr), Shape::of(csr, &columns));
-        Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape })
+        let largest = largest(csr);
+        let (norm, shape) = (condition::norm_of_columns(&columns), Shape::of(csr, &columns, &largest));
+        Ok(Prepared { scaling: None, matched: None, scaled: None, columns, largest, norm, shape })
+    }
+
+    /// Powers of two that scale the largest entry of each row to near one.
+    fn row_scale(&self) -> Vec<T> {
+        match &self.scaling {
+            Some(_) => row_scale(&self.columns),
+            None => powers(self.largest.clone()),
+        }
     }
 
     /// Computes a matching, and scales the transpose by it, if the diagonal is weak and the pattern nearly
@@ -127,15 +139,12 @@ impl<T: Real> Prepared<T> {
         }
     }
 
-    /// Finds the diagonal blocks for the row matched to each column. `None` if there is a single block, or if
-    /// columns may depend on others: the null space is computed from factors of the whole matrix.
-    fn blocks(&self, row_of: &[u32], column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
-        let is_stored = |(column, row)| self.columns.row_columns(column).binary_search(row).is_ok();
+    /// Finds the diagonal blocks for the column matched to each row by stored entries. `None` if there is a single block,
+    /// or if columns may depend on others: the null space is computed from factors of the whole matrix.
+    fn blocks(&self, column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
         match pivoting {
-            Pivoting::Regular if row_of.iter().enumerate().all(is_stored) => {
-                Blocks::new(&self.columns, column_of)
-            }
-            _ => Ok(None),
+            Pivoting::Regular => Blocks::new(&self.columns, column_of),
+            Pivoting::Tolerant => Ok(None),
         }
     }
 
@@ -143,9 +152,9 @@ impl<T: Real> Prepared<T> {
     fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
         let rows = transversal(&self.columns, |_| true)?;
         let column_of = rows.as_ref().map(|rows| inverse(rows));
-        let blocks = match (&rows, &column_of) {
-            (Some(rows), Some(column_of)) => self.blocks(rows, column_of, pivoting)?,
-            _ => None,
+        let blocks = match &column_of {
+            Some(column_of) => self.blocks(column_of, pivoting)?,
+            None => None,
         };
         let kept = |row: u32, column: u32| match (&blocks, &column_of) {
             (Some(Blocks { of, .. }), Some(column_of)) => {
@@ -160,19 +169,22 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Chooses a preferred pivot row for each column: if the diagonal is weak, by a transversal of nonzero entries,
-    /// which takes a fraction of the time of a matching, or, if there is none, by a matching.
-    fn pivot_rows(&mut self, csr: &Csr<T>) -> Result<Vec<u32>> {
+    /// which takes a fraction of the time of a matching, or, if there is none, by a matching. Also returns whether all their
+    /// entries are stored.
+    fn pivot_rows(&mut self, csr: &Csr<T>) -> Result<(Vec<u32>, bool)> {
         if self.may_match() {
             if let Some(rows) = transversal(&self.columns, |value| !value.is_zero())? {
-                return Ok(rows);
+                return Ok((rows, true));
             }
             self.match_rows(csr)?;
         }
-        Ok(match &self.matched {
-            Some(rows) => rows.clone(),
-            // the diagonal, apart from entries that are not stored
-            None => transversal(&self.columns, |_| true)?.unwrap_or_else(|| (0..csr.rows() as u32).collect()),
-        })
+        if let Some(rows) = &self.matched {
+            let is_stored = |(column, row)| self.columns.row_columns(column).binary_search(row).is_ok();
+            return Ok((rows.clone(), rows.iter().enumerate().all(is_stored)));
+        }
+        // the diagonal, apart from entries that are not stored
+        let rows = transversal(&self.columns, |_| true)?.map(|rows| (rows, true));
+        Ok(rows.unwrap_or_else(|| ((0..csr.rows() as u32).collect(), false)))
     }
 
     /// Orders columns with preferred pivot rows, or chooses fronts if they are faster and columns are not
@@ -185,17 +197,18 @@ impl<T: Real> Prepared<T> {
         known: Option<&[u32]>,
     ) -> Result<Choice> {
         let n = matrix.rows();
-        let row_of = self.pivot_rows(matrix)?;
+        let (row_of, stored) = self.pivot_rows(matrix)?;
         let column_of = inverse(&row_of);
         let on_diagonal = row_of.is_sorted();
         // a symmetric pattern has no entries outside of its diagonal blocks: separating them saves nothing
-        let blocks = match on_diagonal && self.shape.is_mirrored() {
+        let blocks = match !stored || on_diagonal && self.shape.is_mirrored() {
             true => None,
-            false => self.blocks(&row_of, &column_of, pivoting)?,
+            false => self.blocks(&column_of, pivoting)?,
         };
         let matrices = [matrix, &self.columns];
         let of = blocks.as_ref().map(|blocks| &*blocks.of);
-        let matched = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
+        let by_rows = matrices.map(Rows::of);
+        let matched = Matched { matrices: by_rows, row_of: &row_of, column_of: &column_of, blocks: of };
         let (both, same) = (Both::new(matrices), self.matched.is_none() && on_diagonal && blocks.is_none());
         let reduced = match (same, known) {
             (true, Some(known)) => {
@@ -319,8 +332,13 @@ impl<T: Real> PartialLu<T> {
             *method = if prepared.may_match() {
                 let fronts = *fronts;
                 // releases the old factors before memory for new ones is reserved
-                **progress =
-                    columns::Progress::new(&prepared.columns, vec![0, csr.rows() as u32], 0, *budget);
+                **progress = columns::Progress::new(
+                    prepared.row_scale(),
+                    vec![],
+                    vec![0, csr.rows() as u32],
+                    0,
+                    *budget,
+                );
                 prepared.match_rows(csr)?;
                 Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
             } else {
@@ -367,8 +385,12 @@ impl<T: Real> Method<T> {
         match chosen {
             Choice::Columns(order, blocks, expected) => {
                 let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
-                let progress = columns::Progress::new(&prepared.columns, starts, expected, budget);
-                let progress = Box::new(progress);
+                let lengths = match order.preferred.is_empty() {
+                    true => csr.row_lengths().map(|length| length as u32).collect(),
+                    false => vec![],
+                };
+                let scale = prepared.row_scale();
+                let progress = Box::new(columns::Progress::new(scale, lengths, starts, expected, budget));
                 Ok(Method::Columns { order, progress, may_change: symmetric, fronts })
             }
             Choice::Fronts(expected) => {
