@@ -210,7 +210,7 @@ impl Elimination {
         let (mut pivots, most) = (Vec::with_capacity(n), self.left);
         let (mut seen, mut compared) = (vec![0u32; all], 0u32);
         let (mut hashes, mut joined): (Vec<u64>, Vec<u32>) = (vec![], vec![]);
-        let (mut work, mut at_most) = ([0.0; 2], [0.0; 2]);
+        let mut at_most = [0.0; 2];
         let phase = Phase::new("minimum degree ordering", n as f64);
         let (mut polled_at, mut scanned) = (0, 0);
         while let Some(p) = self.pop() {
@@ -239,18 +239,19 @@ impl Elimination {
                 *least = degree.min(*least);
                 hashes.push(u64::from(hash) << 32 | u64::from(i));
             }
-            hashes.sort_unstable();
+            if hashes.len() > 1 {
+                hashes.sort_unstable();
+            }
             for group in hashes.chunk_by(|a, b| a >> 32 == b >> 32).filter(|group| group.len() > 1) {
                 self.merge(group, &mut seen, &mut compared);
             }
             self.left -= weight as usize;
             pivots.push(p);
-            count(&mut work, weight, size as usize);
             count(&mut at_most, weight, size as usize + dense.len());
             self.close(pivot, &joined, size);
         }
         count(&mut at_most, dense.len() as u32, 0);
-        let work = dense.is_empty().then_some(work);
+        let work = dense.is_empty().then_some(at_most);
         let mut order = self.in_postorder(&pivots);
         order.extend(dense);
         Ok(Ordered { order, work, at_most })
