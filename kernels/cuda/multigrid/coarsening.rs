@@ -6,7 +6,6 @@ use super::numbers::{constants_of, smoothing};
 use super::permutation::Permutation;
 use super::products;
 use super::prolongation::Smoothing;
-use super::shared::HostRows;
 use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
@@ -90,9 +89,10 @@ pub struct CoarseLevel {
 /// The aggregates of a level, and the tentative prolongator on them.
 #[derive(Debug)]
 pub struct Aggregates {
-    /// See [`Coarsening`].
-    strong: Option<Graph>,
-    t: Blocks,
+    /// Strong connections, for 1×1 blocks; `None` for larger blocks, and if all are strong.
+    pub strong: Option<Graph>,
+    /// The tentative prolongator, a row for each node.
+    pub t: Blocks,
     /// Pattern of `Tᵀ`.
     members: Graph,
     /// Near-null-space vectors of the next level.
@@ -111,7 +111,7 @@ impl Aggregates {
         if !gains(joined.cols() as u64, modes.count, a.rows() as u64) {
             return Ok(None);
         }
-        Aggregates::of(joined, strong, a.shape[0], modes, parameters).map(Some)
+        Aggregates::of(joined, strong, a.shape[0], (modes.count, &modes.values), parameters).map(Some)
     }
 
     /// Aggregates that are known: `joined` has a row of at most one entry, its aggregate, for each node of `size`
@@ -120,44 +120,16 @@ impl Aggregates {
         joined: Graph,
         strong: Option<Graph>,
         size: usize,
-        modes: &NearNullSpace,
+        (count, modes): (usize, &Array<f64>),
         parameters: CoarseningParameters,
     ) -> Result<Aggregates> {
-        let shape = [size, modes.count];
-        let (members, values, below) = orthonormal(&joined, shape, &modes.values, parameters.dependent)?;
-        let modes = NearNullSpace { count: modes.count, values: below };
+        let shape = [size, count];
+        let (members, values, below) = orthonormal(&joined, shape, modes, parameters.dependent)?;
+        let modes = NearNullSpace { count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // weak entries are lumped into the diagonal for scalar problems only
         let strong = strong.filter(|_| shape == [1, 1]);
         Ok(Aggregates { strong, t, members, modes })
-    }
-
-    /// `P`, and the index of the single-pass kernels that computed it, if they did. `smoothed` has the inverse diagonal and the
-    /// damping factor `ω`; `None` means unsmoothed aggregation, of a scalar matrix.
-    pub fn prolongation(
-        &self,
-        a: &Blocks,
-        smoothed: Option<(&Array<f64>, f64)>,
-        parameters: CoarseningParameters,
-    ) -> Result<(Option<usize>, Blocks)> {
-        let (strong, t, positive) = (self.strong.as_ref(), &self.t, parameters.positive);
-        let Some((inverse, omega)) = smoothed else { return Ok((None, ones(&t.graph)?)) };
-        let smoothing = Smoothing { a, strong, t, inverse, omega, positive };
-        Ok(match smoothing.prolongation()? {
-            Some((kernels, prolongation)) => (Some(kernels), prolongation),
-            None => (None, smoothing.by_products(None)?),
-        })
-    }
-
-    /// The tentative prolongator, a row for each node.
-    pub fn tentative(&self) -> &Blocks {
-        &self.t
-    }
-
-    /// Appends the rows of ghosts to the tentative prolongator, which then has `cols` columns.
-    pub fn with_ghosts(self, ghosts: HostRows<'_>, cols: usize) -> Result<Aggregates> {
-        let t = self.t.stacked(self.t.graph.rows(), (self.t.graph.cols(), &[]), ghosts, cols)?;
-        Ok(Aggregates { t, ..self })
     }
 
     /// Returns the permutation that orders nodes aggregate by aggregate, and the aggregates in the new order.
@@ -210,12 +182,15 @@ impl CoarseLevel {
         aggregates: Aggregates,
         parameters: CoarseningParameters,
     ) -> Result<CoarseLevel> {
-        let (single_pass, prolongation) = aggregates.prolongation(a, smoothed, parameters)?;
         let Aggregates { mut strong, mut t, mut modes, .. } = aggregates;
-        if smoothed.is_none() {
-            let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
-            (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
-        }
+        let (single_pass, prolongation) = match smoothed {
+            Some(smoothed) => prolongation(a, strong.as_ref(), &t, smoothed, parameters)?,
+            None => {
+                let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
+                (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
+                (None, ones(&t.graph)?)
+            }
+        };
         let (restriction, from) = transposed(&prolongation)?;
         let (product, coarse) = galerkin(a, &prolongation, &restriction)?;
         let coarsening = Coarsening {
@@ -234,8 +209,24 @@ impl CoarseLevel {
     }
 }
 
+/// The smoothed prolongator, given the inverse diagonal and the damping factor `ω`, and the index of the single-pass
+/// kernels that computed it, if they did.
+pub fn prolongation(
+    a: &Blocks,
+    strong: Option<&Graph>,
+    t: &Blocks,
+    (inverse, omega): (&Array<f64>, f64),
+    parameters: CoarseningParameters,
+) -> Result<(Option<usize>, Blocks)> {
+    let smoothing = Smoothing { a, strong, t, inverse, omega, positive: parameters.positive };
+    Ok(match smoothing.prolongation()? {
+        Some((kernels, prolongation)) => (Some(kernels), prolongation),
+        None => (None, smoothing.by_products(None)?),
+    })
+}
+
 /// A matrix of ones.
-fn ones(graph: &Graph) -> Result<Blocks> {
+pub fn ones(graph: &Graph) -> Result<Blocks> {
     let values = constants_of(graph.device(), graph.entries(), 1)?;
     Ok(Blocks { graph: graph.clone(), shape: [1, 1], values })
 }

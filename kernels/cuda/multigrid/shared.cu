@@ -26,25 +26,29 @@ extern "C" __global__ __launch_bounds__(THREADS) void count_part(Graph a, u32 gh
     const u32 first = a.offsets[row], end = a.offsets[row + 1], middle = place_of(a.columns, first, end, a.rows);
     counts[row] = ghosts ? end - middle : middle - first;
 }
-// Copies these entries to rows that begin at `offsets`; columns of ghosts are counted from zero.
+// Copies these entries to rows that begin at `offsets`; columns of ghosts are counted from zero, and `lines` receives
+// the row of each of their entries.
 extern "C" __global__ __launch_bounds__(THREADS) void copy_part(
-    Graph a, const double* values, u32 size, u32 ghosts, const u32* offsets, u32* columns, double* to) {
+    Graph a, const double* values, u32 size, u32 ghosts, const u32* offsets, u32* columns, double* to, u32* lines) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     if (row >= a.rows) return;
     const u32 first = offsets[row], count = offsets[row + 1] - first;
     const u32 from = ghosts ? a.offsets[row + 1] - count : a.offsets[row], shift = ghosts ? 0u - a.rows : 0;
     copy_row(count, a.columns + from, shift, values + (u64)from * size, size, columns + first, to + (u64)first * size);
+    if (ghosts) for (u32 k = threadIdx.x % LANES; k < count; k += LANES) lines[first + k] = row;
 }
 
-// Writes the rows of [A, B], with as many own columns as there are rows; `offsets` is zero before.
+// Writes the rows of [A, B], with as many own columns as there are rows; B has entries in rows `lines` only, and `b` is
+// these rows. `offsets` is zero before.
 extern "C" __global__ __launch_bounds__(THREADS) void join_rows(
-    Graph a, const double* values, Graph b, const double* others, u32 size, u32* offsets, u32* columns, double* to) {
+    Graph a, const double* values, const u32* lines, Graph b, const double* others, u32 size, u32* offsets, u32* columns, double* to) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     if (row >= a.rows) return;
-    const u32 from = a.offsets[row], beside = b.offsets[row], first = from + beside;
-    const u32 own = a.offsets[row + 1] - from, more = b.offsets[row + 1] - beside;
+    const u32 line = place_of(lines, 0, b.rows, row);
+    const u32 from = a.offsets[row], beside = b.offsets[line], first = from + beside;
+    const u32 own = a.offsets[row + 1] - from, more = line < b.rows && lines[line] == row ? b.offsets[line + 1] - beside : 0;
     if (threadIdx.x % LANES == 0) offsets[row + 1] = first + own + more;
     copy_row(own, a.columns + from, 0, values + (u64)from * size, size, columns + first, to + (u64)first * size);
     copy_row(more, b.columns + beside, a.rows, others + (u64)beside * size, size, columns + first + own, to + (u64)(first + own) * size);

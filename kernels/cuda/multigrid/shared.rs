@@ -2,6 +2,7 @@
 //! many as there are rows, followed by those of ghosts: nodes of other memories.
 
 use super::graph::{Blocks, Graph, RawGraph, too_many};
+use super::numbers::constants_of;
 use super::products;
 use crate::cuda::device::Element;
 use crate::cuda::device::error::Result;
@@ -98,42 +99,63 @@ impl Blocks {
 
     /// The rows with these numbers, as a product with rows of the identity.
     pub fn rows_at(&self, rows: &[u32]) -> Result<Blocks> {
+        let (device, size) = (self.values.device(), self.shape[0]);
         let offsets: Vec<u32> = (0..=rows.len() as u32).collect();
-        let identity = identities(rows.len(), self.shape[0]);
-        let rows = HostRows { offsets: &offsets, columns: rows, values: &identity };
-        let selection = Blocks::upload(self.values.device(), rows, [self.shape[0]; 2], self.graph.rows())?;
-        product(&selection, self)
+        let graph = Graph::upload(device, &offsets, rows, self.graph.rows())?;
+        let values = constants_of(device, rows.len() * size, size)?;
+        product(&Blocks { graph, shape: [size; 2], values }, self)
     }
 
-    /// Appends columns: `[A, B]` for as many own columns as rows.
-    pub fn joined(&self, ghosts: &Blocks) -> Result<Blocks> {
+    /// Appends columns: `[A, B]` for as many own columns as rows. Only `lines` of `B` have entries, and `ghosts` has a
+    /// row for each of them.
+    pub fn joined(&self, lines: &[u32], ghosts: &Blocks) -> Result<Blocks> {
         let (device, rows) = (self.values.device(), self.graph.rows());
         let (entries, size) = (self.graph.entries() + ghosts.graph.entries(), self.shape[0] * self.shape[1]);
-        assert!(self.graph.cols() == rows && ghosts.graph.rows() == rows && ghosts.shape == self.shape);
+        assert!(
+            self.graph.cols() == rows && ghosts.graph.rows() == lines.len() && ghosts.shape == self.shape
+        );
         u32::try_from(entries).map_err(|_| too_many(entries))?;
         let (offsets, columns) = (device.zeros::<u32>(rows + 1)?, device.uninitialized::<u32>(entries)?);
         let values = device.uninitialized::<f64>(entries * size)?;
         let (a, own, b, others) = (self.graph.raw(), self.address(), ghosts.graph.raw(), ghosts.address());
-        let (starts, to, numbers, size) =
-            (offsets.address(0), columns.address(0), values.address(0), size as u32);
-        queue!(device, f64, "join_rows", config(rows * LANES), a, own, b, others, size, starts, to, numbers);
+        let (lines, cut) = (device.upload(lines)?, config(rows * LANES));
+        let (which, starts, to, numbers, size) =
+            (lines.address(0), offsets.address(0), columns.address(0), values.address(0), size as u32);
+        queue!(device, f64, "join_rows", cut, a, own, which, b, others, size, starts, to, numbers);
         let graph = Graph::new(offsets, columns, rows + ghosts.graph.cols());
         Ok(Blocks { graph, shape: self.shape, values })
     }
 
-    /// The entries in own columns, or in those of ghosts, which are then counted from zero.
-    pub fn part(&self, ghosts: bool) -> Result<Blocks> {
+    /// The entries in own columns.
+    pub fn own_part(&self) -> Result<Blocks> {
+        Ok(self.part(false)?.0)
+    }
+
+    /// The entries in columns of ghosts, row by row: row, column (counted from zero) and values of each.
+    pub fn border(&self) -> Result<(Vec<u32>, Vec<u32>, Vec<f64>)> {
+        let (Blocks { graph, values, .. }, lines) = self.part(true)?;
+        let (mut rows, mut columns) = (vec![0; lines.len()], vec![0; lines.len()]);
+        let mut numbers = vec![0.0; values.len()];
+        lines.read(&mut rows)?;
+        graph.columns.read(&mut columns)?;
+        values.read(&mut numbers)?;
+        Ok((rows, columns, numbers))
+    }
+
+    /// The entries in own columns, or in those of ghosts; the latter with the row of each.
+    fn part(&self, ghosts: bool) -> Result<(Blocks, Array<u32>)> {
         let (device, rows, size) = (self.values.device(), self.graph.rows(), self.shape[0] * self.shape[1]);
         let (counts, raw, which) = (device.zeros::<u32>(rows + 1)?, self.graph.raw(), u32::from(ghosts));
         let to = counts.address(0);
         queue!(device, f64, "count_part", config(rows), raw, which, to);
         let graph = Graph::of_lengths(counts, if ghosts { self.graph.cols() - rows } else { rows })?;
         let values = device.uninitialized::<f64>(graph.entries() * size)?;
+        let of_entry = device.uninitialized::<u32>(if ghosts { graph.entries() } else { 0 })?;
         let (from, offsets, columns, numbers) =
             (self.address(), graph.offsets(), graph.columns.address(0), values.address(0));
-        let (cut, size) = (config(rows * LANES), size as u32);
-        queue!(device, f64, "copy_part", cut, raw, from, size, which, offsets, columns, numbers);
-        Ok(Blocks { graph, shape: self.shape, values })
+        let (cut, size, lines) = (config(rows * LANES), size as u32, of_entry.address(0));
+        queue!(device, f64, "copy_part", cut, raw, from, size, which, offsets, columns, numbers, lines);
+        Ok((Blocks { graph, shape: self.shape, values }, of_entry))
     }
 
     /// The first `rows` rows, with `places` as columns from `own` on, followed by other rows; ascending columns must
@@ -173,12 +195,6 @@ impl Blocks {
         counts.truncate(self.graph.cols());
         Ok(counts)
     }
-}
-
-/// Blocks of the identity.
-fn identities(count: usize, size: usize) -> Vec<f64> {
-    let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
-    (0..count * size * size).map(entry).collect()
 }
 
 /// `A B`

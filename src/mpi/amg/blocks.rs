@@ -1,11 +1,14 @@
 //! Block matrices in host memory: this rank's rows of a level, and rows on their way to other ranks.
 
+use super::local::Border;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::amg::blocks::Blocks;
+use crate::preconditioners::amg::modes::NearNullSpace;
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_long_rows};
 use krysp_kernels::index::Offsets;
+use rayon::prelude::*;
 use std::sync::Arc;
 
 /// A matrix of dense blocks.
@@ -28,13 +31,16 @@ impl HostBlocks {
         self.shape[0] * self.shape[1]
     }
 
-    /// Rows of blocks of the identity: `columns` has the columns of each row.
-    pub(super) fn ones(columns: &[Vec<u32>], cols: usize, size: usize) -> Result<HostBlocks> {
-        let offsets = Offsets::from_lengths(columns.iter().map(Vec::len));
-        let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
-        let values = map_rows(offsets.end() * size * size, 1, &entry).into();
-        let pattern = Arc::new(Pattern::sorted(offsets, columns.concat(), cols)?);
-        Ok(HostBlocks { pattern, shape: [size; 2], values })
+    /// No rows.
+    pub(super) fn none() -> Result<HostBlocks> {
+        let pattern = Arc::new(Pattern::sorted(Offsets::from_lengths([]), vec![], 0)?);
+        Ok(HostBlocks { pattern, shape: [1, 1], values: Buffer::default() })
+    }
+
+    /// The identity at each block.
+    pub(super) fn identities(pattern: Arc<Pattern>, size: usize) -> HostBlocks {
+        let values = NearNullSpace::constants(pattern.entries() * size, size).values.into();
+        HostBlocks { pattern, shape: [size; 2], values }
     }
 
     /// The rows with these numbers.
@@ -43,18 +49,25 @@ impl HostBlocks {
         self.picked(rows.len(), self.pattern.cols(), &entries, 0)
     }
 
-    /// The entries in columns of own nodes, as many as there are rows, or those in columns of ghosts, which are then
-    /// counted from zero.
-    pub(super) fn part(&self, ghosts: bool) -> Result<HostBlocks> {
+    /// The entries in columns of own nodes, as many as there are rows.
+    pub(super) fn own_part(&self) -> Result<HostBlocks> {
         let rows = self.pattern.rows();
-        let entries = |row: usize| {
-            let range = self.pattern.offsets.range(row);
-            let own = self.pattern.row(row).partition_point(|&column| (column as usize) < rows);
-            let middle = range.start + own;
-            if ghosts { middle..range.end } else { range.start..middle }
-        };
-        let (cols, shift) = if ghosts { (self.pattern.cols() - rows, rows as u32) } else { (rows, 0) };
-        self.picked(rows, cols, &entries, shift)
+        self.picked(rows, rows, &|row| self.pattern.offsets.at(row)..self.first_ghost(row), 0)
+    }
+
+    /// The rows with entries in columns of ghosts, and these entries, in columns counted from zero.
+    pub(super) fn border(&self) -> Result<Border> {
+        let (all, cols) = (self.pattern.rows(), self.pattern.cols());
+        let ghosts = |row: u32| self.first_ghost(row as usize)..self.pattern.offsets.at(row as usize + 1);
+        let rows: Vec<u32> = (0..all as u32).into_par_iter().filter(|&row| !ghosts(row).is_empty()).collect();
+        let blocks = self.picked(rows.len(), cols - all, &|at| ghosts(rows[at]), all as u32)?;
+        Ok((rows, blocks))
+    }
+
+    /// Position of the first entry of a row in a column of a ghost.
+    fn first_ghost(&self, row: usize) -> usize {
+        let own = self.pattern.row(row).partition_point(|&column| (column as usize) < self.pattern.rows());
+        self.pattern.offsets.at(row) + own
     }
 
     /// Rows that consist of ranges of the entries, with columns reduced by `shift`.

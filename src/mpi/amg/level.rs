@@ -1,7 +1,6 @@
 //! The matrix of a distributed level in single precision.
 
-use super::blocks::HostBlocks;
-use super::local::LocalSetup;
+use super::local::{Border, LocalSetup};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::mpi::halo::Routes;
@@ -15,40 +14,37 @@ use std::sync::{Mutex, PoisonError};
 /// [`RankMatrix`](crate::mpi::RankMatrix).
 pub(super) struct LevelMatrix<L: LocalSetup> {
     space: RankSpace<f32, L>,
-    pub(super) inside: L::Inside,
+    pub(super) inside: L::Stored,
     outside: Mutex<<L as RankMemory<f32>>::OffDiagonal>,
     /// Number of entries of this rank's rows.
     pub(super) entries: usize,
 }
 
 impl<L: LocalSetup> LevelMatrix<L> {
-    /// Prepares products; `outside` has a row for each of this rank's rows, and a column for each ghost. Collective:
-    /// all ranks call this.
+    /// Prepares products. Collective: all ranks call this.
     pub(super) fn new(
         space: RankSpace<f32, L>,
         local: &L,
         routes: &Routes,
-        inside: L::Inside,
-        (outside, scale): (&HostBlocks, f64),
+        inside: L::Stored,
+        ((nodes, outside), scale): (&Border, f64),
         entries: usize,
     ) -> Result<LevelMatrix<L>> {
+        let size = outside.shape[0] as u32;
+        let rows: Vec<u32> = nodes.iter().flat_map(|node| node * size..(node + 1) * size).collect();
         let border = || -> Result<_> {
             let whole = expanded(&outside.pattern, outside.shape)?;
-            let rows: Vec<u32> =
-                (0..whole.rows() as u32).filter(|&row| !whole.row(row as usize).is_empty()).collect();
-            let starts = rows.iter().map(|&row| whole.offsets.at(row as usize));
-            let offsets: Vec<usize> = starts.chain([whole.entries()]).collect();
+            let offsets: Vec<usize> = (0..=rows.len()).map(|row| whole.offsets.at(row)).collect();
             let values = rounded(outside.view(), scale);
-            let csr = Csr::from_csr(rows.len(), whole.cols(), &offsets, &whole.columns, &values)?;
-            Ok((rows, csr))
+            Csr::from_csr(rows.len(), whole.cols(), &offsets, &whole.columns, &values)
         };
-        let (rows, csr) = routes.ranks().all(border())?;
+        let csr = routes.ranks().all(border())?;
         let outside = local.off_diagonal(routes, space.link(), space.local_len(), &rows, csr)?;
         Ok(LevelMatrix { space, inside, outside: Mutex::new(outside), entries })
     }
 
     /// Replaces the values of the entries in columns of ghosts.
-    pub(super) fn refresh_outside(&mut self, outside: &HostBlocks, scale: f64) -> Result<()> {
+    pub(super) fn refresh_outside(&mut self, (_, outside): &Border, scale: f64) -> Result<()> {
         let there = self.outside.get_mut().unwrap_or_else(PoisonError::into_inner);
         there.refresh(&rounded(outside.view(), scale))
     }

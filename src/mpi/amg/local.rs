@@ -1,7 +1,6 @@
 //! The memory of a rank's part of a hierarchy, host memory or a GPU: operations of setup and cycle.
 
 use super::blocks::HostBlocks;
-use super::on_host::{HostFound, HostModes};
 use crate::choice::Stores;
 use crate::error::Result;
 use crate::mpi::halo::Routes;
@@ -10,7 +9,9 @@ use crate::mpi::matrix::RankMatrix;
 use crate::mpi::vector::RankSpace;
 use crate::numbers::Real;
 use crate::preconditioners::amg::AmgOptions;
+use crate::preconditioners::amg::modes::NearNullSpace;
 use krysp_solvers::{BasicVector, LinearOperator, Vector};
+use std::borrow::Cow;
 
 /// A rank's part of a vector of `T`.
 pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;
@@ -18,28 +19,34 @@ pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;
 /// A rank's part of a vector of a cycle, in single precision.
 pub(super) type Single<L> = PartOf<f32, L>;
 
-/// `P` and `Pᵀ` in single precision.
-pub(super) type Transfers<L> = [<L as LocalSetup>::Stored; 2];
+/// Rows with entries in columns of ghosts, and these entries, with a row for each of them.
+pub(super) type Border = (Vec<u32>, HostBlocks);
 
-/// Operations of the setup on this rank's rows. Only methods with `routes` are collective.
+/// The tentative prolongator, and the strong connections if the matrix is filtered.
+pub struct Tentative<L: LocalSetup> {
+    /// A row for each own node, then for each ghost, with at most one block, in the column of its aggregate.
+    pub(super) t: L::Blocks,
+    pub(super) strong: Option<L::Strong>,
+}
+
+/// Sends values at entries that other ranks read; returns those of ghosts. Collective: all ranks call this, with an
+/// error if they have no values.
+pub(super) type Beyond<'a> = &'a dyn Fn(Result<Vec<f64>>) -> Result<Vec<f64>>;
+
+/// Operations of the setup on this rank's rows. Only methods with `Routes` or [`Beyond`] are collective.
 pub trait LocalSetup: Local<f32> {
     /// Own rows of a matrix of blocks, in double precision.
     type Blocks: Send + Sync;
+    /// Numbers in double precision.
+    type Numbers;
     /// The inverse diagonal, in double precision.
     type Inverse;
-    /// A near-null space.
-    type Modes;
-    /// Aggregates of own nodes, with strong connections.
-    type Found;
-    /// Aggregates and tentative prolongator of own nodes and of ghosts, with strong connections.
-    type Tentative: Send + Sync;
-    /// `P` or `Pᵀ` in single precision.
-    type Stored;
-    /// The entries in own columns in single precision.
-    type Inside: LinearOperator<Vector = Single<Self>>;
-    /// `P`, `Pᵀ` and the exchange of entries of the next level.
-    type Transfer: Send;
-
+    /// The pattern of strong connections.
+    type Strong: Send + Sync;
+    /// A matrix in single precision: the entries of a level in own columns, `P` or `Pᵀ`.
+    type Stored: LinearOperator<Vector = Single<Self>>;
+    /// Exchange of entries of the next level.
+    type Exchange: Send;
     /// Keeps freed memory for a refresh while it exists.
     type Keeps: Send + Sync;
 
@@ -51,11 +58,16 @@ pub trait LocalSetup: Local<f32> {
     where
         Self: Local<T>;
 
+    /// Entries of the diagonal block of a matrix, at these positions of its pattern.
+    fn entries_at<T: Real>(&self, matrix: &RankMatrix<T, Self>, at: &[usize]) -> Result<Vec<f64>>
+    where
+        Self: Local<T>;
+
     /// Copies a matrix from host memory.
     fn upload(&self, blocks: HostBlocks) -> Result<Self::Blocks>;
 
-    /// Copies a matrix to host memory.
-    fn read(blocks: &Self::Blocks) -> Result<HostBlocks>;
+    /// The matrix in host memory.
+    fn read(blocks: &Self::Blocks) -> Result<Cow<'_, HostBlocks>>;
 
     /// Number of entries of the scalar matrix.
     fn entries(blocks: &Self::Blocks) -> usize;
@@ -79,60 +91,46 @@ pub trait LocalSetup: Local<f32> {
     /// `A B`
     fn product(a: &Self::Blocks, b: &Self::Blocks) -> Result<Self::Blocks>;
 
-    /// Copies modes from host memory.
-    fn modes(&self, modes: HostModes) -> Result<Self::Modes>;
+    /// Copies numbers from host memory.
+    fn numbers(&self, numbers: Vec<f64>) -> Result<Self::Numbers>;
 
-    /// Constants, one for each unknown of a node of `size` rows.
-    fn constants(&self, rows: usize, size: usize) -> Result<Self::Modes>;
+    /// Copies numbers to host memory.
+    fn read_numbers(numbers: &Self::Numbers) -> Result<Vec<f64>>;
 
-    /// Copies modes to host memory.
-    fn read_modes(modes: &Self::Modes) -> Result<HostModes>;
+    /// Modes that are constants, one for each unknown of a node of `size` rows.
+    fn constants(&self, rows: usize, size: usize) -> Result<Self::Numbers>;
 
-    /// Number of modes.
-    fn count_of_modes(modes: &Self::Modes) -> usize;
-
-    /// Aggregates the own nodes. Collective: all ranks call this, and if one has an error, all have.
-    fn found(a: &Self::Blocks, options: &AmgOptions, routes: &Routes) -> Result<Self::Found>;
-
-    /// Converts aggregates that were computed in host memory.
-    fn known(&self, found: HostFound) -> Result<Self::Found>;
-
-    /// Number of aggregates.
-    fn count(found: &Self::Found) -> usize;
-
-    /// The tentative prolongator, for nodes of `size` rows, and the modes of the next level.
-    fn tentative(
-        found: Self::Found,
-        size: usize,
-        modes: &Self::Modes,
+    /// Aggregates the own nodes; returns the tentative prolongator on them, and the modes of the next level. `sent` are
+    /// the nodes that other ranks read. Collective: all ranks call this.
+    fn aggregated(
+        a: &Self::Blocks,
+        modes: &NearNullSpace<Self::Numbers>,
         options: &AmgOptions,
-    ) -> Result<(Self::Tentative, Self::Modes)>;
+        sent: &[u32],
+        beyond: Beyond<'_>,
+    ) -> Result<(Tentative<Self>, Self::Numbers)>;
 
-    /// Rows of the tentative prolongator, in host memory.
-    fn tentative_at(aggregates: &Self::Tentative, nodes: &[u32]) -> Result<HostBlocks>;
+    /// Number of columns, that is of own aggregates.
+    fn columns(t: &Self::Blocks) -> usize;
 
-    /// Appends the rows of ghosts to the tentative prolongator, which then has `cols` columns.
-    fn with_ghosts(aggregates: Self::Tentative, ghosts: &HostBlocks, cols: usize) -> Result<Self::Tentative>;
+    /// The matrix of ones with the pattern of a scalar matrix.
+    fn ones(blocks: &Self::Blocks) -> Result<Self::Blocks>;
 
-    /// The aggregate of each of the first `nodes` nodes.
-    fn of_nodes(aggregates: &Self::Tentative, nodes: usize) -> Result<Vec<Option<u32>>>;
-
-    /// The own rows of `P`. Without `smoothed` (the inverse diagonal and `ω`), these are ones in the columns of the `own`
-    /// aggregates.
+    /// The own rows of the smoothed prolongator, given the inverse diagonal and `ω`.
     fn prolongator(
         a: &Self::Blocks,
-        aggregates: &Self::Tentative,
-        smoothed: Option<(&Self::Inverse, f64)>,
-        own: usize,
+        tentative: &Tentative<Self>,
+        smoothed: (&Self::Inverse, f64),
         options: &AmgOptions,
     ) -> Result<Self::Blocks>;
 
     /// `Pᵀ A P`, and `factor P` and `Pᵀ` in single precision, given the own rows of `P` and those with ghosts.
     fn galerkin(
+        &self,
         a: &Self::Blocks,
         p: [&Self::Blocks; 2],
         factor: f64,
-    ) -> Result<(Self::Blocks, Transfers<Self>)>;
+    ) -> Result<(Self::Blocks, [Self::Stored; 2])>;
 
     /// The inverse diagonal.
     fn inverse(a: &Self::Blocks) -> Result<Self::Inverse>;
@@ -144,36 +142,30 @@ pub trait LocalSetup: Local<f32> {
     fn rounded(&self, inverse: &Self::Inverse, scale: f64) -> Result<Single<Self>>;
 
     /// The entries in own columns times `scale`, in the format of a cycle, and the entries in columns of ghosts.
-    fn level(&self, a: &Self::Blocks, scale: f64) -> Result<(Self::Inside, HostBlocks)>;
+    fn level(&self, a: &Self::Blocks, scale: f64) -> Result<(Self::Stored, Border)>;
 
     /// Replaces the values of a matrix from [`LocalSetup::level`]; returns the entries in columns of ghosts.
-    fn refill(inside: &mut Self::Inside, a: &Self::Blocks, scale: f64) -> Result<HostBlocks>;
+    fn refill(inside: &mut Self::Stored, a: &Self::Blocks, scale: f64) -> Result<Border>;
 
     /// Name of the format.
-    fn name(inside: &Self::Inside) -> &'static str;
+    fn name(stored: &Self::Stored) -> &'static str;
 
     /// Prepares the exchange of the next level's `width` entries, own and ghosts. Collective: all ranks call this.
-    fn transfer(&self, stored: Transfers<Self>, routes: Routes, width: usize) -> Result<Self::Transfer>;
+    fn exchange(&self, routes: Routes, width: usize) -> Result<Self::Exchange>;
 
-    /// Names of the formats of `P` and `Pᵀ`.
-    fn names(transfer: &Self::Transfer) -> [&'static str; 2];
-
-    /// Bytes that both products of a transfer read.
-    fn bytes(transfer: &Self::Transfer) -> usize;
-
-    /// `to ← Pᵀ t`
-    fn restrict(
-        transfer: &mut Self::Transfer,
-        t: &Single<Self>,
+    /// Adds up contributions to a vector of the next level: `product` computes those of this rank, for own entries and
+    /// for ghosts.
+    fn collect(
+        exchange: &mut Self::Exchange,
+        product: impl FnOnce(&mut Single<Self>) -> krysp_solvers::Result<()>,
         to: &mut Single<Self>,
     ) -> krysp_solvers::Result<()>;
 
-    /// `t ← P from`
-    fn prolong(
-        transfer: &mut Self::Transfer,
+    /// A vector of the next level with its ghosts.
+    fn spread<'a>(
+        exchange: &'a mut Self::Exchange,
         from: &Single<Self>,
-        t: &mut Single<Self>,
-    ) -> krysp_solvers::Result<()>;
+    ) -> krysp_solvers::Result<&'a Single<Self>>;
 
     /// `x ← w D⁻¹ b`; `change` is workspace.
     fn first_sweep(

@@ -7,8 +7,9 @@ use super::{FEW, Last, Transfer};
 use crate::error::{Error, Result};
 use crate::mpi::local::RankMemory;
 use crate::mpi::ranks::Ranks;
+use crate::preconditioners::amg::aggregates::Aggregates;
 use crate::preconditioners::amg::hierarchy::{Coarser, LevelOf, Memory};
-use crate::preconditioners::amg::nodes::Nodes;
+use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::report::LevelReport;
 use crate::preconditioners::amg::spectrum::{largest, noise};
 use crate::preconditioners::amg::{AmgOptions, strength};
@@ -23,14 +24,14 @@ pub(super) struct OnRanks<L: LocalSetup> {
     /// Link between the GPUs of all ranks.
     pub(super) link: Option<<L as RankMemory<f32>>::Link>,
     pub(super) options: AmgOptions,
-    /// Nodes of the finest level that differ in their number of unknowns.
-    pub(super) nodes: Option<Nodes>,
+    /// The aggregates of the finest level if its nodes differ in their number of unknowns.
+    pub(super) known: Option<Aggregates>,
 }
 
 impl<L: LocalSetup> Memory for OnRanks<L> {
     type Matrix<'a> = Rows<L>;
     type Inverse = L::Inverse;
-    type Modes = L::Modes;
+    type Modes = NearNullSpace<L::Numbers>;
     type Aggregates = Aggregated<L>;
     type Stored = LevelMatrix<L>;
     type Diagonal = Single<L>;
@@ -53,8 +54,8 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         self.ranks.all(interrupt::check("AMG setup").map_err(Error::from))
     }
 
-    fn aggregates(&mut self, _: usize, a: &Rows<L>, modes: &L::Modes) -> Result<Option<Aggregated<L>>> {
-        a.aggregates(modes, &self.options, self.nodes.take())
+    fn aggregates(&mut self, _: usize, a: &Rows<L>, modes: &Self::Modes) -> Result<Option<Aggregated<L>>> {
+        a.aggregates(modes, &self.options, self.known.take())
     }
 
     fn inverse(&self, _: usize, a: &mut Rows<L>) -> Result<L::Inverse> {
@@ -100,13 +101,16 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         &self,
         a: &Rows<L>,
         smoothed: Option<(&L::Inverse, f64)>,
-        _: &L::Modes,
+        _: &Self::Modes,
         (aggregates, below): Aggregated<L>,
     ) -> Result<Coarser<'a, Self>> {
         let (transfer, coarse) = a.coarser(Arc::new(aggregates), smoothed, &self.options)?;
         let below = match smoothed {
             Some(_) => below,
-            None => self.ranks.all(self.local.constants(coarse.nodes(), 1))?,
+            None => {
+                let values = self.ranks.all(self.local.constants(coarse.nodes(), 1))?;
+                NearNullSpace { count: 1, values }
+            }
         };
         Ok((transfer, coarse, below))
     }
@@ -125,8 +129,9 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
     }
 
     /// Replicates the level on all ranks.
-    fn last(&self, a: &Rows<L>, modes: &L::Modes, _: f64) -> Result<Last> {
-        Last::new(a, self.ranks.all(L::read_modes(modes))?.0, self.options)
+    fn last(&self, a: &Rows<L>, modes: &Self::Modes, _: f64) -> Result<Last> {
+        let values = self.ranks.all(L::read_numbers(&modes.values))?;
+        Last::new(a, NearNullSpace { count: modes.count, values }, self.options)
     }
 
     fn renew_last(&self, last: &mut Last, a: &Rows<L>, _: f64) -> Result<()> {
@@ -137,9 +142,9 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
     fn report(&self, level: &LevelOf<Self>) -> Result<LevelReport> {
         let (own, format) = (level.a.domain().local_len(), L::name(&level.a.inside));
         let (formats, transfer) = match &level.transfer {
-            Some(Transfer { made, .. }) => {
-                let [p, r] = L::names(made);
-                (format!("{format}, {p} and {r}"), L::bytes(made))
+            Some(transfer) => {
+                let [p, r] = transfer.stored.each_ref().map(L::name);
+                (format!("{format}, {p} and {r}"), transfer.bytes())
             }
             None => (format.into(), 0),
         };

@@ -37,13 +37,14 @@ use crate::preconditioners::amg::hierarchy;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::report::{LevelReport, write_table};
 use crate::preconditioners::amg::{Amg, AmgOptions, power_below};
+use blocks::HostBlocks;
 use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
 use krysp_solvers::{BasicVector, Element, LinearOperator, Space, Vector, check_spaces};
 use level::LevelMatrix;
 use local::{LocalLevels, LocalSetup, Single};
 use memory::OnRanks;
-use on_host::HostModes;
 use setup::{RankAggregates, Rows};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -84,10 +85,19 @@ type Hierarchy<L> = multigrid::Hierarchy<LevelMatrix<L>, Single<L>, Transfer<L>,
 
 /// Transfer to the next level and back, with what a refresh needs.
 struct Transfer<L: LocalSetup> {
-    made: L::Transfer,
+    /// `P` and `Pᵀ`.
+    stored: [L::Stored; 2],
+    exchange: L::Exchange,
     aggregates: Arc<RankAggregates<L>>,
     /// True if the prolongator is unsmoothed.
     unsmoothed: bool,
+}
+
+impl<L: LocalSetup> Transfer<L> {
+    /// Bytes that both products read.
+    fn bytes(&self) -> usize {
+        self.stored.iter().map(LinearOperator::bytes).sum()
+    }
 }
 
 /// The pattern of this rank's rows.
@@ -187,20 +197,20 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let keeps = ranks.all(local.begin::<T>())?;
         let link = RankMemory::<f32>::link(&local, ranks)?;
         let (rows, own) = (Rows::of(&local, matrix)?, space.local_len());
-        let near = match modes.len() {
+        let values = match modes.len() {
             0 => local.constants(own, rows.size),
             count => {
                 let entry = |at: usize| Element::to_f64(modes[at % count].as_ref()[at / count]);
-                let values = (0..own * count).map(entry).collect();
-                local.modes(HostModes(NearNullSpace { count, values }))
+                local.numbers((0..own * count).map(entry).collect())
             }
         };
-        let near = ranks.all(near)?;
-        let (unsmoothed, nodes) = match modes.len() {
-            0 => (rows.is_worthwhile(&options)?, None),
-            count => (false, rows.equal_rows(count)?),
+        let values = ranks.all(values)?;
+        let (near, unsmoothed, known) = match modes.len() {
+            0 => (rows.size, rows.is_worthwhile(matrix, &options)?, None),
+            count => (count, false, rows.of_equal_rows(count, &options)?),
         };
-        let mut memory = OnRanks { ranks: ranks.clone(), local: local.clone(), link, options, nodes };
+        let near = NearNullSpace { count: near, values };
+        let mut memory = OnRanks { ranks: ranks.clone(), local: local.clone(), link, options, known };
         let (hierarchy, reports) = hierarchy::build(&mut memory, rows, near, unsmoothed, started)?;
         let made = || {
             let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;
@@ -223,7 +233,7 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         ranks.all(same)?;
         let local = L::machine(&self.space);
         let rows = Rows::of(&local, matrix)?;
-        let memory = OnRanks { ranks, local, link: None, options: self.options, nodes: None };
+        let memory = OnRanks { ranks, local, link: None, options: self.options, known: None };
         let cycle = self.cycle.get_mut().unwrap_or_else(PoisonError::into_inner);
         hierarchy::refresh(&memory, &mut cycle.hierarchy, rows)
     }
@@ -234,7 +244,11 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
         let of_level = |level: &Level<L>| {
             let aggregates = &level.transfer.as_ref()?.aggregates;
-            Some(L::of_nodes(&aggregates.local, level.a.domain().local_len() / aggregates.shape[0]))
+            let nodes = level.a.domain().local_len() / aggregates.shape[0];
+            let of_nodes = |t: Cow<'_, HostBlocks>| {
+                (0..nodes).map(|node| t.pattern.row(node).first().copied()).collect()
+            };
+            Some(L::read(&aggregates.local.t).map(of_nodes))
         };
         cycle.hierarchy.levels.iter().filter_map(of_level).collect()
     }
@@ -312,7 +326,9 @@ impl<L: LocalSetup> Levels for Cycle<L> {
         a.apply(x, t)?;
         t.own_mut().axpby(&1.0.into(), b, &(-1.0).into());
         let to = below.first_mut().map_or(&mut self.ends[0], |below| &mut below.b);
-        transfer.as_mut().map_or(Ok(()), |transfer| L::restrict(&mut transfer.made, t.own(), to))
+        transfer.as_mut().map_or(Ok(()), |Transfer { stored: [_, r], exchange, .. }| {
+            L::collect(exchange, |coarse| r.apply(t.own(), coarse), to)
+        })
     }
 
     fn solve(&mut self) -> krysp_solvers::Result<()> {
@@ -328,8 +344,8 @@ impl<L: LocalSetup> Levels for Cycle<L> {
         let (vectors, below) = self.vectors.split_at_mut(at + 1);
         let Workspace { x, t, .. } = &mut vectors[at];
         let from = below.first().map_or(&self.ends[1], |below| below.x.own());
-        if let Some(transfer) = &mut self.hierarchy.levels[at].transfer {
-            L::prolong(&mut transfer.made, from, t.own_mut())?;
+        if let Some(Transfer { stored: [p, _], exchange, .. }) = &mut self.hierarchy.levels[at].transfer {
+            p.apply(L::spread(exchange, from)?, t.own_mut())?;
             x.own_mut().axpy(&1.0.into(), t.own());
         }
         Ok(())
@@ -390,7 +406,7 @@ impl<T: Real, L: LocalLevels<T>> LinearOperator for RankAmg<T, L> {
         let cycle = self.cycle.lock().unwrap_or_else(PoisonError::into_inner);
         let of_level = |level: &Level<L>| LevelBytes {
             sweep: level.a.bytes() + size_of::<f32>() * level.a.domain().local_len(),
-            transfer: level.transfer.as_ref().map_or(0, |transfer| L::bytes(&transfer.made)),
+            transfer: level.transfer.as_ref().map_or(0, Transfer::bytes),
         };
         cycle.hierarchy.bytes(of_level, |last| last.amg.bytes())
     }

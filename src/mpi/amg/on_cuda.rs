@@ -2,24 +2,25 @@
 //! formed, and nodes that differ in their number of unknowns are aggregated, in host memory.
 
 use super::blocks::HostBlocks;
-use super::local::{LocalLevels, LocalSetup, Transfers};
-use super::on_host::{HostFound, HostModes};
-use crate::device::{Cuda, CudaSpace, CudaVector, failed};
+use super::local::{Beyond, Border, LocalLevels, LocalSetup, Tentative};
+use crate::device::{Cuda, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
-use crate::host::HostSpace;
 use crate::mpi::halo::Routes;
 use crate::mpi::matrix::RankMatrix;
 use crate::mpi::on_cuda::{Exchange, Sending};
 use crate::mpi::vector::RankSpace;
 use crate::numbers::Real;
-use crate::preconditioners::amg::on_cuda::{joined, parameters, transfers};
+use crate::preconditioners::amg::AmgOptions;
+use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::on_cuda::{parameters, transfers};
 use crate::preconditioners::amg::setup_on_cuda::{Products, least};
-use crate::preconditioners::amg::{AmgOptions, modes};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cuda::multigrid::begin_shared;
-use krysp_kernels::cuda::multigrid::coarsening::{self, Aggregates, NearNullSpace, found, transposed};
+use krysp_kernels::cuda::multigrid::coarsening::{
+    Aggregates, found, galerkin, ones, prolongation, transposed,
+};
 use krysp_kernels::cuda::multigrid::cycle::Matrix;
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
@@ -30,12 +31,11 @@ use krysp_kernels::cuda::team::post::Ghosts;
 use krysp_kernels::cuda::{Array, KeepsMemory};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, Scalar, Space, Vector};
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Transfer to the next level and back.
-pub struct Transfer {
-    p: Matrix,
-    r: Matrix,
+/// Exchange of entries of the next level.
+pub struct CudaExchange {
     /// A vector of the next level: own entries, then ghosts.
     coarse: CudaVector<f32>,
     own: usize,
@@ -44,12 +44,6 @@ pub struct Transfer {
     /// Sends the values at ghosts to the owners of these entries; `returned` adds them there.
     down: Exchange<f32>,
     returned: Ghosts<f32>,
-}
-
-/// Aggregates of own nodes, and the strong connections: `None` if all are.
-pub struct CudaFound {
-    joined: Graph,
-    strong: Option<Graph>,
 }
 
 impl HostBlocks {
@@ -74,13 +68,11 @@ impl HostBlocks {
 
 impl LocalSetup for Cuda {
     type Blocks = Blocks;
+    type Numbers = Array<f64>;
     type Inverse = Inverse;
-    type Modes = NearNullSpace;
-    type Found = CudaFound;
-    type Tentative = Aggregates;
-    type Stored = Matrix;
-    type Inside = Products<Matrix>;
-    type Transfer = Transfer;
+    type Strong = Graph;
+    type Stored = Products<Matrix>;
+    type Exchange = CudaExchange;
     type Keeps = KeepsMemory;
 
     fn begin<T: Real>(&self) -> Result<KeepsMemory> {
@@ -90,25 +82,24 @@ impl LocalSetup for Cuda {
 
     fn rows<T: Real>(&self, matrix: &RankMatrix<T, Cuda>) -> Result<Blocks> {
         let (rows, outside, _) = matrix.border()?;
-        let own = matrix.diagonal_block().structure().pattern.rows();
-        let mut lengths = vec![0; own];
-        (0..).zip(rows).for_each(|(at, &row)| lengths[row as usize] = outside.row_columns(at).len());
-        let offsets = Offsets::of_rows(own, &|row| lengths[row]);
-        let pattern = Pattern::sorted(offsets, outside.columns().to_vec(), outside.cols())?;
         let values: Vec<f64> = outside.entries().iter().map(|&value| Element::to_f64(value)).collect();
-        let ghosts =
-            HostBlocks { pattern: Arc::new(pattern), shape: [1, 1], values: values.into() }.on(self)?;
+        let pattern = outside.structure().pattern.in_order();
+        let ghosts = HostBlocks { pattern, shape: [1, 1], values: values.into() }.on(self)?;
         let inside = matrix.diagonal_block().borrowed_on(self)?;
         let nodes = numbers::nodes(&inside, 1)?;
-        Ok(numbers::with_blocks(&inside, &nodes, 1, |inside| inside.joined(&ghosts))??)
+        Ok(numbers::with_blocks(&inside, &nodes, 1, |inside| inside.joined(rows, &ghosts))??)
+    }
+
+    fn entries_at<T: Real>(&self, matrix: &RankMatrix<T, Cuda>, at: &[usize]) -> Result<Vec<f64>> {
+        Ok(numbers::entries_at(&*matrix.diagonal_block().borrowed_on(self)?, at)?)
     }
 
     fn upload(&self, blocks: HostBlocks) -> Result<Blocks> {
         blocks.on(self)
     }
 
-    fn read(blocks: &Blocks) -> Result<HostBlocks> {
-        HostBlocks::of(blocks)
+    fn read(blocks: &Blocks) -> Result<Cow<'_, HostBlocks>> {
+        HostBlocks::of(blocks).map(Cow::Owned)
     }
 
     fn entries(blocks: &Blocks) -> usize {
@@ -137,94 +128,67 @@ impl LocalSetup for Cuda {
         Ok(product(a, b)?)
     }
 
-    fn modes(&self, HostModes(modes): HostModes) -> Result<NearNullSpace> {
-        Ok(NearNullSpace { count: modes.count, values: self.device().upload(&modes.values)? })
+    fn numbers(&self, numbers: Vec<f64>) -> Result<Array<f64>> {
+        Ok(self.device().upload(&numbers)?)
     }
 
-    fn constants(&self, rows: usize, size: usize) -> Result<NearNullSpace> {
-        Ok(NearNullSpace { count: size, values: numbers::constants_of(self.device(), rows, size)? })
+    fn read_numbers(numbers: &Array<f64>) -> Result<Vec<f64>> {
+        let mut host = vec![0.0; numbers.len()];
+        numbers.read(&mut host)?;
+        Ok(host)
     }
 
-    fn read_modes(modes: &NearNullSpace) -> Result<HostModes> {
-        let mut values = vec![0.0; modes.values.len()];
-        modes.values.read(&mut values)?;
-        Ok(HostModes(modes::NearNullSpace { count: modes.count, values }))
+    fn constants(&self, rows: usize, size: usize) -> Result<Array<f64>> {
+        Ok(numbers::constants_of(self.device(), rows, size)?)
     }
 
-    fn count_of_modes(modes: &NearNullSpace) -> usize {
-        modes.count
-    }
-
-    fn found(a: &Blocks, options: &AmgOptions, routes: &Routes) -> Result<CudaFound> {
-        // true while all ranks return together from what may fail; a rank that fails alone joins the next `all` of the others
-        let (ranks, mut together) = (routes.ranks(), false);
-        let mut beyond = |own: Array<f64>| -> Result<Array<f64>> {
-            together = true;
-            let sent = ranks.all(numbers::gathered(&own, routes.sent()).map_err(Error::from))?;
-            let came = routes.lists(false, &sent, &|at| at)?;
-            together = false;
-            Ok(extended(&own, &came)?)
-        };
-        let found = found::<Error>(a, parameters(options), &mut beyond);
-        let (joined, strong) = if together { found? } else { ranks.all(found)? };
-        Ok(CudaFound { joined, strong })
-    }
-
-    fn known(&self, found: HostFound) -> Result<CudaFound> {
-        Ok(CudaFound { joined: joined(self, &found.aggregates)?, strong: None })
-    }
-
-    fn count(found: &CudaFound) -> usize {
-        found.joined.cols()
-    }
-
-    fn tentative(
-        CudaFound { joined, strong }: CudaFound,
-        size: usize,
-        modes: &NearNullSpace,
+    fn aggregated(
+        a: &Blocks,
+        modes: &NearNullSpace<Array<f64>>,
         options: &AmgOptions,
-    ) -> Result<(Aggregates, NearNullSpace)> {
-        let mut aggregates = Aggregates::of(joined, strong, size, modes, parameters(options))?;
-        let nothing = modes.values.device().zeros(0)?;
-        let values = std::mem::replace(&mut aggregates.modes.values, nothing);
-        Ok((aggregates, NearNullSpace { count: modes.count, values }))
+        sent: &[u32],
+        beyond: Beyond<'_>,
+    ) -> Result<(Tentative<Cuda>, Array<f64>)> {
+        let mut beyond = |own: Array<f64>| -> Result<Array<f64>> {
+            Ok(extended(&own, &beyond(numbers::gathered(&own, sent).map_err(Error::from))?)?)
+        };
+        let (joined, strong) = found::<Error>(a, parameters(options), &mut beyond)?;
+        let modes = (modes.count, &modes.values);
+        let Aggregates { strong, t, modes, .. } =
+            Aggregates::of(joined, strong, a.shape[0], modes, parameters(options))?;
+        Ok((Tentative { t, strong }, modes.values))
     }
 
-    fn tentative_at(aggregates: &Aggregates, nodes: &[u32]) -> Result<HostBlocks> {
-        Cuda::rows_at(aggregates.tentative(), nodes)
+    fn columns(t: &Blocks) -> usize {
+        t.graph.cols()
     }
 
-    fn with_ghosts(aggregates: Aggregates, ghosts: &HostBlocks, cols: usize) -> Result<Aggregates> {
-        Ok(ghosts.with_rows(|ghosts| aggregates.with_ghosts(ghosts, cols))?)
-    }
-
-    fn of_nodes(aggregates: &Aggregates, nodes: usize) -> Result<Vec<Option<u32>>> {
-        let (offsets, columns) = aggregates.tentative().graph.read()?;
-        let of_node = |node: &[u32]| (node[0] < node[1]).then(|| columns[node[0] as usize]);
-        Ok(offsets.windows(2).take(nodes).map(of_node).collect())
+    fn ones(blocks: &Blocks) -> Result<Blocks> {
+        Ok(ones(&blocks.graph)?)
     }
 
     fn prolongator(
         a: &Blocks,
-        aggregates: &Aggregates,
-        smoothed: Option<(&Inverse, f64)>,
-        own: usize,
+        Tentative { t, strong }: &Tentative<Cuda>,
+        (inverse, omega): (&Inverse, f64),
         options: &AmgOptions,
     ) -> Result<Blocks> {
-        let of = smoothed.map(|(inverse, omega)| (&inverse.values, omega));
-        let (_, p) = aggregates.prolongation(a, of, parameters(options))?;
-        if of.is_some() {
-            return Ok(p);
-        }
-        // without the rows of ghosts
-        let nothing = HostRows { offsets: &[0], columns: &[], values: &[] };
-        Ok(p.stacked(a.graph.rows(), (own, &[]), nothing, own)?)
+        let smoothed = (&inverse.values, omega);
+        Ok(prolongation(a, strong.as_ref(), t, smoothed, parameters(options))?.1)
     }
 
-    fn galerkin(a: &Blocks, [p, all]: [&Blocks; 2], factor: f64) -> Result<(Blocks, Transfers<Cuda>)> {
+    fn galerkin(
+        &self,
+        a: &Blocks,
+        [p, all]: [&Blocks; 2],
+        factor: f64,
+    ) -> Result<(Blocks, [Products<Matrix>; 2])> {
         let (r, _) = transposed(p)?;
-        let (_, coarse) = coarsening::galerkin(a, all, &r)?;
-        Ok((coarse, transfers([p, &r], factor)?))
+        let (_, coarse) = galerkin(a, all, &r)?;
+        let [fine, below] = [p.rows(), r.rows()].map(|rows| self.space(rows));
+        let [p, r] = transfers([p, &r], factor)?;
+        let p = Products { matrix: p, spaces: [below.clone(), fine.clone()] };
+        Ok((coarse, [p, Products { matrix: r, spaces: [fine, below] }]))
     }
 
     fn inverse(a: &Blocks) -> Result<Inverse> {
@@ -241,21 +205,22 @@ impl LocalSetup for Cuda {
         Ok(rounded)
     }
 
-    fn level(&self, a: &Blocks, scale: f64) -> Result<(Products<Matrix>, HostBlocks)> {
-        let matrix = Matrix::of_blocks(&a.part(false)?, scale, &[])?;
-        Ok((Products { matrix, space: self.space(a.rows()) }, HostBlocks::of(&a.part(true)?)?))
+    fn level(&self, a: &Blocks, scale: f64) -> Result<(Products<Matrix>, Border)> {
+        let matrix = Matrix::of_blocks(&a.own_part()?, scale, &[])?;
+        let space = self.space(a.rows());
+        Ok((Products { matrix, spaces: [space.clone(), space] }, border(a)?))
     }
 
-    fn refill(inside: &mut Products<Matrix>, a: &Blocks, scale: f64) -> Result<HostBlocks> {
-        inside.matrix.refill(&a.part(false)?, scale)?;
-        HostBlocks::of(&a.part(true)?)
+    fn refill(inside: &mut Products<Matrix>, a: &Blocks, scale: f64) -> Result<Border> {
+        inside.matrix.refill(&a.own_part()?, scale)?;
+        border(a)
     }
 
-    fn name(inside: &Products<Matrix>) -> &'static str {
-        inside.matrix.name()
+    fn name(stored: &Products<Matrix>) -> &'static str {
+        stored.matrix.name()
     }
 
-    fn transfer(&self, [p, r]: Transfers<Cuda>, routes: Routes, length: usize) -> Result<Transfer> {
+    fn exchange(&self, routes: Routes, length: usize) -> Result<CudaExchange> {
         let (gpu, own, sent) = (self, length - routes.ghost_count(), routes.sent());
         // contributions to an entry are added in the order of the ranks
         let mut columns: Vec<u32> = (0..sent.len() as u32).collect();
@@ -275,40 +240,29 @@ impl LocalSetup for Cuda {
             let ghosts: Vec<u32> = (own as u32..length as u32).collect();
             let sending = [Sending::new(gpu, own, sent)?, Sending::new(gpu, length, &ghosts)?];
             let came = [gpu.device().pinned(ghosts.len())?, gpu.device().pinned(sent.len())?];
-            Ok((returned, sending, came, CudaSpace::like(gpu, &HostSpace::new(length)).zeros()?))
+            Ok((returned, sending, came, gpu.space(length).zeros()?))
         };
         let (returned, [to_ghosts, back], [ghosts, from_ghosts], coarse) = routes.ranks().all(made())?;
         let up = to_ghosts.forwards(&routes, ghosts)?;
         let down = back.backwards(&routes, from_ghosts)?;
-        Ok(Transfer { p, r, coarse, own, up, down, returned })
+        Ok(CudaExchange { coarse, own, up, down, returned })
     }
 
-    fn names(transfer: &Transfer) -> [&'static str; 2] {
-        [transfer.p.name(), transfer.r.name()]
-    }
-
-    fn bytes(transfer: &Transfer) -> usize {
-        transfer.p.product().bytes() + transfer.r.product().bytes()
-    }
-
-    fn restrict(
-        transfer: &mut Transfer,
-        t: &CudaVector<f32>,
+    fn collect(
+        CudaExchange { coarse, own, down, returned, .. }: &mut CudaExchange,
+        product: impl FnOnce(&mut CudaVector<f32>) -> krysp_solvers::Result<()>,
         to: &mut CudaVector<f32>,
     ) -> krysp_solvers::Result<()> {
-        let Transfer { r, coarse, own, down, returned, .. } = transfer;
-        r.product().product(&t.entries, &mut coarse.entries).map_err(failed)?;
+        product(coarse)?;
         coarse.entries.with_part(0..*own, |part| vector::copy(part, &mut to.entries));
         down.send(coarse, || Ok(()))?;
         returned.add(down.came()?, &mut to.entries).map_err(failed)
     }
 
-    fn prolong(
-        transfer: &mut Transfer,
+    fn spread<'a>(
+        CudaExchange { coarse, own, up, .. }: &'a mut CudaExchange,
         from: &CudaVector<f32>,
-        t: &mut CudaVector<f32>,
-    ) -> krysp_solvers::Result<()> {
-        let Transfer { p, coarse, own, up, .. } = transfer;
+    ) -> krysp_solvers::Result<&'a CudaVector<f32>> {
         let length = coarse.entries.len();
         up.send(from, || {
             coarse.entries.with_part(0..*own, |part| vector::copy(&from.entries, part));
@@ -316,8 +270,17 @@ impl LocalSetup for Cuda {
         })?;
         let came = up.came()?;
         coarse.entries.with_part(*own..length, |part| came.copy_to(part)).map_err(failed)?;
-        p.product().product(&coarse.entries, &mut t.entries).map_err(failed)
+        Ok(coarse)
     }
+}
+
+/// The entries of a level in columns of ghosts.
+fn border(a: &Blocks) -> Result<Border> {
+    let (mut rows, columns, values) = a.border()?;
+    let offsets = Offsets::from_lengths(rows.chunk_by(|a, b| a == b).map(<[u32]>::len));
+    rows.dedup();
+    let pattern = Arc::new(Pattern::sorted(offsets, columns, a.graph.cols() - a.graph.rows())?);
+    Ok((rows, HostBlocks { pattern, shape: a.shape, values: values.into() }))
 }
 
 impl<T: Real> LocalLevels<T> for Cuda {

@@ -1,7 +1,7 @@
 //! Setup and cycle of a rank's part in host memory.
 
 use super::blocks::{HostBlocks, copy_rows};
-use super::local::{LocalLevels, LocalSetup, Transfers};
+use super::local::{Beyond, Border, LocalLevels, LocalSetup, Tentative};
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, MatrixSource};
@@ -23,35 +23,12 @@ use crate::preconditioners::amg::{AmgOptions, largest_of};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Element, LinearOperator, Space};
+use krysp_solvers::{Element, Space};
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Aggregates of own nodes, and the strong connections: `None` if all are.
-pub struct HostFound {
-    pub(super) strong: Option<Pattern>,
-    pub(super) aggregates: Aggregates,
-}
-
-/// A near-null space in host memory.
-pub struct HostModes(pub(super) NearNullSpace);
-
-/// Aggregates and tentative prolongator of own nodes, then of ghosts.
-pub struct HostAggregates {
-    strong: Option<Pattern>,
-    /// The column of each node's aggregate, or [`NONE`].
-    of_node: Vec<u32>,
-    /// A block for each node.
-    tentative: Vec<f64>,
-    /// Rows per node, and number of modes.
-    shape: [usize; 2],
-    /// Number of columns.
-    cols: usize,
-}
-
-/// Transfer to the next level and back: the rows of `P` and the columns of `Pᵀ` of this rank.
-pub struct Transfer {
-    p: Stored,
-    r: Stored,
+/// Exchange of entries of the next level.
+pub struct HostExchange {
     halo: HaloExchange<f32>,
     back: Back<f32>,
     /// A vector of the next level: own entries, then ghosts.
@@ -60,13 +37,11 @@ pub struct Transfer {
 
 impl LocalSetup for Host {
     type Blocks = HostBlocks;
+    type Numbers = Vec<f64>;
     type Inverse = Vec<f64>;
-    type Modes = HostModes;
-    type Found = HostFound;
-    type Tentative = HostAggregates;
+    type Strong = Pattern;
     type Stored = Stored;
-    type Inside = Stored;
-    type Transfer = Transfer;
+    type Exchange = HostExchange;
     type Keeps = ();
 
     fn begin<T: Real>(&self) -> Result<()> {
@@ -79,12 +54,17 @@ impl LocalSetup for Host {
         Ok(HostBlocks { pattern: csr.structure().pattern.in_order(), shape: [1, 1], values })
     }
 
+    fn entries_at<T: Real>(&self, matrix: &RankMatrix<T>, at: &[usize]) -> Result<Vec<f64>> {
+        let csr = matrix.diagonal_block().in_host_memory()?;
+        Ok(at.iter().map(|&at| Element::to_f64(csr.entries()[at])).collect())
+    }
+
     fn upload(&self, blocks: HostBlocks) -> Result<HostBlocks> {
         Ok(blocks)
     }
 
-    fn read(blocks: &HostBlocks) -> Result<HostBlocks> {
-        Ok(blocks.clone())
+    fn read(blocks: &HostBlocks) -> Result<Cow<'_, HostBlocks>> {
+        Ok(Cow::Borrowed(blocks))
     }
 
     fn entries(blocks: &HostBlocks) -> usize {
@@ -117,121 +97,76 @@ impl LocalSetup for Host {
         Ok(HostBlocks { pattern: Arc::new(pattern), shape: [a.shape[0], b.shape[1]], values })
     }
 
-    fn modes(&self, modes: HostModes) -> Result<HostModes> {
-        Ok(modes)
+    fn numbers(&self, numbers: Vec<f64>) -> Result<Vec<f64>> {
+        Ok(numbers)
     }
 
-    fn constants(&self, rows: usize, size: usize) -> Result<HostModes> {
-        Ok(HostModes(NearNullSpace::constants(rows, size)))
+    fn read_numbers(numbers: &Vec<f64>) -> Result<Vec<f64>> {
+        Ok(numbers.clone())
     }
 
-    fn read_modes(modes: &HostModes) -> Result<HostModes> {
-        Ok(HostModes(modes.0.clone()))
+    fn constants(&self, rows: usize, size: usize) -> Result<Vec<f64>> {
+        Ok(NearNullSpace::constants(rows, size).values)
     }
 
-    fn count_of_modes(modes: &HostModes) -> usize {
-        modes.0.count
-    }
-
-    fn found(a: &HostBlocks, options: &AmgOptions, routes: &Routes) -> Result<HostFound> {
+    fn aggregated(
+        a: &HostBlocks,
+        modes: &NearNullSpace,
+        options: &AmgOptions,
+        sent: &[u32],
+        beyond: Beyond<'_>,
+    ) -> Result<(Tentative<Host>, Vec<f64>)> {
         let beyond = |mut own: Vec<f64>| {
-            let ghosts = routes.ghosts(1, &own)?;
+            let ghosts = beyond(Ok(sent.iter().map(|&node| own[node as usize]).collect()))?;
             own.extend(ghosts);
             Ok(own)
         };
-        let ranks = routes.ranks();
-        let Strength { strong, left_out } = ranks.all(Strength::new(a.view(), options.strength, &beyond))?;
-        let graph = ranks.all(own_part(strong.as_ref().unwrap_or(&a.pattern)))?;
-        Ok(HostFound { strong, aggregates: Aggregates::new(&graph, &left_out) })
+        let Strength { strong, left_out } = Strength::new(a.view(), options.strength, &beyond)?;
+        let graph = own_part(strong.as_ref().unwrap_or(&a.pattern))?;
+        tentative(strong, Aggregates::new(&graph, &left_out), a.shape[0], modes)
     }
 
-    fn known(&self, found: HostFound) -> Result<HostFound> {
-        Ok(found)
+    fn columns(t: &HostBlocks) -> usize {
+        t.pattern.cols()
     }
 
-    fn count(found: &HostFound) -> usize {
-        found.aggregates.count
-    }
-
-    fn tentative(
-        HostFound { strong, aggregates }: HostFound,
-        size: usize,
-        HostModes(modes): &HostModes,
-        _: &AmgOptions,
-    ) -> Result<(HostAggregates, HostModes)> {
-        let (tentative, below) = modes.orthonormal(&aggregates, size);
-        let strong = strong.filter(|_| modes.count == 1);
-        let Aggregates { count: cols, of_node } = aggregates;
-        Ok((
-            HostAggregates { strong, of_node, tentative, shape: [size, modes.count], cols },
-            HostModes(below),
-        ))
-    }
-
-    fn tentative_at(aggregates: &HostAggregates, nodes: &[u32]) -> Result<HostBlocks> {
-        let HostAggregates { of_node, tentative, shape, cols, .. } = aggregates;
-        let width = shape[0] * shape[1];
-        let nodes = || nodes.iter().map(|&node| node as usize);
-        let kept = || nodes().filter(|&node| of_node[node] != NONE);
-        let offsets = Offsets::from_lengths(nodes().map(|node| usize::from(of_node[node] != NONE)));
-        let columns: Vec<u32> = kept().map(|node| of_node[node]).collect();
-        let values: Vec<f64> = kept().flat_map(|node| &tentative[node * width..][..width]).copied().collect();
-        let pattern = Arc::new(Pattern::sorted(offsets, columns, *cols)?);
-        Ok(HostBlocks { pattern, shape: *shape, values: values.into() })
-    }
-
-    fn with_ghosts(
-        mut aggregates: HostAggregates,
-        ghosts: &HostBlocks,
-        cols: usize,
-    ) -> Result<HostAggregates> {
-        let width = ghosts.width();
-        for row in 0..ghosts.pattern.rows() {
-            let at = ghosts.pattern.offsets.range(row);
-            aggregates.of_node.push(ghosts.pattern.row(row).first().copied().unwrap_or(NONE));
-            let block = &ghosts.values[at.start * width..at.end * width];
-            let end = aggregates.tentative.len() + width;
-            aggregates.tentative.extend_from_slice(block);
-            aggregates.tentative.resize(end, 0.0);
-        }
-        Ok(HostAggregates { cols, ..aggregates })
-    }
-
-    fn of_nodes(aggregates: &HostAggregates, nodes: usize) -> Result<Vec<Option<u32>>> {
-        let of_node = aggregates.of_node[..nodes].iter();
-        Ok(of_node.map(|&aggregate| (aggregate != NONE).then_some(aggregate)).collect())
+    fn ones(blocks: &HostBlocks) -> Result<HostBlocks> {
+        Ok(HostBlocks::identities(blocks.pattern.clone(), 1))
     }
 
     fn prolongator(
         a: &HostBlocks,
-        aggregates: &HostAggregates,
-        smoothed: Option<(&Vec<f64>, f64)>,
-        own: usize,
+        Tentative { t, strong }: &Tentative<Host>,
+        (inverse_diagonal, omega): (&Vec<f64>, f64),
         _: &AmgOptions,
     ) -> Result<HostBlocks> {
-        let HostAggregates { strong, of_node, tentative, shape, cols } = aggregates;
-        let nodes = a.pattern.rows();
-        let Some((inverse_diagonal, omega)) = smoothed else {
-            let of = |node: usize| of_node[node];
-            let columns: Vec<u32> = (0..nodes).map(of).filter(|&of| of != NONE).collect();
-            let offsets = Offsets::of_rows(nodes, &|node| usize::from(of(node) != NONE));
-            let values = map_rows(columns.len(), 1, &|_| 1.0).into();
-            let pattern = Arc::new(Pattern::sorted(offsets, columns, own)?);
-            return Ok(HostBlocks { pattern, shape: [1, 1], values });
+        let (nodes, width, modes) = (t.pattern.rows(), t.width(), t.shape[1]);
+        let of_node = map_rows(nodes, 2, &|node| t.pattern.row(node).first().copied().unwrap_or(NONE));
+        let value = |at: usize| match t.pattern.offsets.range(at / width) {
+            block if block.is_empty() => 0.0,
+            block => t.values[block.start * width + at % width],
         };
-        let (strong, modes) = (strong.as_ref(), shape[1]);
-        let a = a.view();
-        let smoother = Smoother { a, strong, of_node, tentative, modes, inverse_diagonal, omega };
-        let made = smoother.each_row(|size, row| product::assembled([nodes, *cols], size, row));
-        let (pattern, values) = made?;
-        Ok(HostBlocks { pattern: Arc::new(pattern), shape: *shape, values })
+        let (of_node, tentative) = (&of_node, &map_rows(nodes * width, 2, &value));
+        let smoother = Smoother {
+            a: a.view(),
+            strong: strong.as_ref(),
+            of_node,
+            tentative,
+            modes,
+            inverse_diagonal,
+            omega,
+        };
+        let shape = [a.pattern.rows(), t.pattern.cols()];
+        let (pattern, values) = smoother.each_row(|size, row| product::assembled(shape, size, row))?;
+        Ok(HostBlocks { pattern: Arc::new(pattern), shape: t.shape, values })
     }
 
     fn galerkin(
+        &self,
         a: &HostBlocks,
         [p, all]: [&HostBlocks; 2],
         factor: f64,
-    ) -> Result<(HostBlocks, Transfers<Host>)> {
+    ) -> Result<(HostBlocks, [Stored; 2])> {
         let (transposed, from) = transposed_pattern(&p.pattern)?;
         let transposed = Arc::new(transposed);
         let r = Transposed { pattern: &transposed, of: p.view(), from: &from };
@@ -258,59 +193,48 @@ impl LocalSetup for Host {
         Ok(rounded)
     }
 
-    fn level(&self, a: &HostBlocks, scale: f64) -> Result<(Stored, HostBlocks)> {
-        let own = a.part(false)?;
-        Ok((Stored::new(own.view(), &expanded(&own.pattern, own.shape)?, scale)?, a.part(true)?))
+    fn level(&self, a: &HostBlocks, scale: f64) -> Result<(Stored, Border)> {
+        let own = a.own_part()?;
+        Ok((Stored::new(own.view(), &expanded(&own.pattern, own.shape)?, scale)?, a.border()?))
     }
 
-    fn refill(inside: &mut Stored, a: &HostBlocks, scale: f64) -> Result<HostBlocks> {
-        inside.renew(a.part(false)?.view(), scale);
-        a.part(true)
+    fn refill(inside: &mut Stored, a: &HostBlocks, scale: f64) -> Result<Border> {
+        inside.renew(a.own_part()?.view(), scale);
+        a.border()
     }
 
-    fn name(inside: &Stored) -> &'static str {
-        inside.name()
+    fn name(stored: &Stored) -> &'static str {
+        stored.name()
     }
 
-    fn transfer(&self, [p, r]: Transfers<Host>, routes: Routes, width: usize) -> Result<Transfer> {
+    fn exchange(&self, routes: Routes, width: usize) -> Result<HostExchange> {
         let (halo, back) = (routes.halo()?, routes.back()?);
         let coarse = routes.ranks().all(HostSpace::new(width).zeros().map_err(Into::into))?;
-        Ok(Transfer { p, r, halo, back, coarse })
+        Ok(HostExchange { halo, back, coarse })
     }
 
-    fn names(transfer: &Transfer) -> [&'static str; 2] {
-        [transfer.p.name(), transfer.r.name()]
-    }
-
-    fn bytes(transfer: &Transfer) -> usize {
-        transfer.p.bytes() + transfer.r.bytes()
-    }
-
-    fn restrict(
-        transfer: &mut Transfer,
-        t: &HostVector<f32>,
+    fn collect(
+        HostExchange { back, coarse, .. }: &mut HostExchange,
+        product: impl FnOnce(&mut HostVector<f32>) -> krysp_solvers::Result<()>,
         to: &mut HostVector<f32>,
     ) -> krysp_solvers::Result<()> {
-        let Transfer { r, back, coarse, .. } = transfer;
-        r.apply(t, coarse)?;
+        product(coarse)?;
         let to = to.as_mut_slice();
         let (own, ghosts) = coarse.as_slice().split_at(to.len());
         to.copy_from_slice(own);
         Ok(back.add(ghosts, to)?)
     }
 
-    fn prolong(
-        transfer: &mut Transfer,
+    fn spread<'a>(
+        HostExchange { halo, coarse, .. }: &'a mut HostExchange,
         from: &HostVector<f32>,
-        t: &mut HostVector<f32>,
-    ) -> krysp_solvers::Result<()> {
-        let Transfer { p, halo, coarse, .. } = transfer;
+    ) -> krysp_solvers::Result<&'a HostVector<f32>> {
         let from = from.as_slice();
         halo.start(from)?;
         let (own, ghosts) = coarse.as_mut_slice().split_at_mut(from.len());
         own.copy_from_slice(from);
         ghosts.copy_from_slice(halo.receive()?);
-        p.apply(coarse, t)
+        Ok(coarse)
     }
 
     fn first_sweep(
@@ -362,6 +286,26 @@ impl<T: Real> LocalLevels<T> for Host {
         });
         Ok(())
     }
+}
+
+/// The tentative prolongator on the aggregates of own nodes of `size` rows, and the modes of the next level.
+pub(super) fn tentative(
+    strong: Option<Pattern>,
+    aggregates: Aggregates,
+    size: usize,
+    modes: &NearNullSpace,
+) -> Result<(Tentative<Host>, Vec<f64>)> {
+    let (count, width) = (modes.count, size * modes.count);
+    let (blocks, below) = modes.orthonormal(&aggregates, size);
+    let Aggregates { count: cols, of_node } = aggregates;
+    let offsets = Offsets::of_rows(of_node.len(), &|node| usize::from(of_node[node] != NONE));
+    let kept = |node: &usize| of_node[*node] != NONE;
+    let values: Vec<f64> =
+        (0..of_node.len()).filter(kept).flat_map(|node| &blocks[node * width..][..width]).copied().collect();
+    let columns: Vec<u32> = of_node.iter().copied().filter(|&of| of != NONE).collect();
+    let pattern = Arc::new(Pattern::sorted(offsets, columns, cols)?);
+    let t = HostBlocks { pattern, shape: [size, count], values: values.into() };
+    Ok((Tentative { t, strong: strong.filter(|_| count == 1) }, below.values))
 }
 
 /// Restricts a pattern to the columns of own nodes.

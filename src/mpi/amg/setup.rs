@@ -10,13 +10,14 @@
 //! ```
 
 use super::Transfer;
-use super::blocks::HostBlocks;
+use super::blocks::{HostBlocks, copy_rows};
 use super::level::LevelMatrix;
-use super::local::LocalSetup;
-use super::on_host::HostFound;
+use super::local::{LocalSetup, Tentative};
+use super::on_host::tentative;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, MatrixSource, node_pattern, node_rows};
+use crate::host::Host;
 use crate::mpi::halo::Routes;
 use crate::mpi::local::{Local, RankMemory};
 use crate::mpi::matrix::RankMatrix;
@@ -24,16 +25,19 @@ use crate::mpi::ranks::Ranks;
 use crate::mpi::vector::RankSpace;
 use crate::numbers::Real;
 use crate::preconditioners::amg::AmgOptions;
-use crate::preconditioners::amg::aggregates::NONE;
-use crate::preconditioners::amg::blocks::Blocks;
+use crate::preconditioners::amg::aggregates::Aggregates;
+use crate::preconditioners::amg::blocks::{Blocks, transposed_pattern};
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::nodes::Nodes;
 use crate::preconditioners::amg::stored::{expanded, gathered};
 use crate::preconditioners::amg::unsmoothed::{OVER, is_worthwhile};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;
 use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Element, LinearOperator, Space};
+use rayon::prelude::*;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A level's matrix in double precision: the rows of own nodes.
@@ -52,7 +56,7 @@ pub(super) struct Rows<L: LocalSetup> {
 
 /// The aggregates of own nodes and of ghosts, and the tentative prolongator on them.
 pub(super) struct RankAggregates<L: LocalSetup> {
-    pub(super) local: L::Tentative,
+    pub(super) local: Tentative<L>,
     /// Rows per node, and number of modes.
     pub(super) shape: [usize; 2],
     /// The first aggregate of each rank, then the total number of aggregates.
@@ -62,7 +66,7 @@ pub(super) struct RankAggregates<L: LocalSetup> {
 }
 
 /// Aggregates, and the near-null space of the next level.
-pub(super) type Aggregated<L> = (RankAggregates<L>, <L as LocalSetup>::Modes);
+pub(super) type Aggregated<L> = (RankAggregates<L>, NearNullSpace<<L as LocalSetup>::Numbers>);
 
 impl<L: LocalSetup> Rows<L> {
     /// Reads the rows of a matrix. Collective: all ranks call this.
@@ -85,28 +89,38 @@ impl<L: LocalSetup> Rows<L> {
 
     /// Returns whether the finest level of a matrix without given modes uses unsmoothed aggregation. Collective:
     /// all ranks call this.
-    pub(super) fn is_worthwhile(&self, options: &AmgOptions) -> Result<bool> {
+    pub(super) fn is_worthwhile<T: Real>(
+        &self,
+        matrix: &RankMatrix<T, L>,
+        options: &AmgOptions,
+    ) -> Result<bool>
+    where
+        L: Local<T>,
+    {
         if options.smooth_finest != Some(false) {
             return Ok(false);
         }
-        let own = L::read(&self.a).and_then(|a| {
-            let values = |at: &[usize]| Ok(at.iter().map(|&at| a.values[at]).collect());
-            is_worthwhile(false, self.size, &a.pattern, values)
-        });
-        let own = self.ranks.all(own)?;
+        let values = |at: &[usize]| self.local.entries_at(matrix, at);
+        let pattern = &matrix.diagonal_block().structure().pattern;
+        let own = self.ranks.all(is_worthwhile(false, self.size, pattern, values))?;
         Ok(self.ranks.gather(vec![u8::from(own)])?.iter().all(|&own| own == 1))
     }
 
-    /// Groups equal rows into nodes of at most `most` unknowns, unless some rank has none. Collective: all ranks
-    /// call this.
-    pub(super) fn equal_rows(&self, most: usize) -> Result<Option<Nodes>> {
+    /// Aggregates nodes of equal rows with at most `most` unknowns, unless some rank has no such nodes. Collective: all
+    /// ranks call this.
+    pub(super) fn of_equal_rows(&self, most: usize, options: &AmgOptions) -> Result<Option<Aggregates>> {
         if self.size > 1 {
             return Ok(None);
         }
-        let nodes = L::read(&self.a).map(|a| Nodes::of_equal_rows(&a.pattern, most));
-        let nodes = self.ranks.all(nodes)?;
+        let a = self.ranks.all(L::read(&self.a))?;
+        let nodes = Nodes::of_equal_rows(&a.pattern, most);
         let there = self.ranks.gather(vec![u8::from(nodes.is_some() || self.nodes() == 0)])?;
-        Ok(if there.contains(&0) { None } else { Some(nodes.unwrap_or_default()) })
+        if there.contains(&0) {
+            return Ok(None);
+        }
+        let nodes = nodes.unwrap_or_default();
+        let aggregates = a.own_part().and_then(|own| nodes.aggregated(own.view(), options.strength));
+        self.ranks.all(aggregates).map(Some)
     }
 
     /// Number of own nodes.
@@ -163,44 +177,64 @@ impl<L: LocalSetup> Rows<L> {
         Columns { first, own: self.nodes(), ghosts: self.ghosts.clone() }
     }
 
-    /// Aggregates the own nodes; `None` if coarsening is not worthwhile. Collective: all ranks call this.
+    /// Aggregates the own nodes, unless their aggregates are `known`; `None` if coarsening is not worthwhile. Collective:
+    /// all ranks call this.
     pub(super) fn aggregates(
         &self,
-        modes: &L::Modes,
+        modes: &NearNullSpace<L::Numbers>,
         options: &AmgOptions,
-        nodes: Option<Nodes>,
+        known: Option<Aggregates>,
     ) -> Result<Option<Aggregated<L>>> {
-        let ranks = &self.ranks;
+        let (ranks, count, sent) = (&self.ranks, modes.count, self.routes.sent());
         // aggregates have nodes of one rank, so connections to other ranks matter for thresholds only
-        let found = match nodes {
-            Some(nodes) => {
-                let known = L::read(&self.a).and_then(|a| a.part(false)).and_then(|own| {
-                    let aggregates = nodes.aggregated(own.view(), options.strength)?;
-                    self.local.known(HostFound { strong: None, aggregates })
-                });
-                ranks.all(known)?
-            }
-            None => L::found(&self.a, options, &self.routes)?,
+        let (Tentative { t, strong }, below) = match known {
+            Some(known) => ranks.all(self.known(known, modes))?,
+            None => self.found(modes, options)?,
         };
-        let (own, count) = (L::count(&found), L::count_of_modes(modes));
+        let own = L::columns(&t);
         let bounds: Vec<u64> = sums(&ranks.gather(vec![own as u64])?);
         // one decision of all ranks: a rank whose own nodes coarsen little takes part
         if !gains(bounds[ranks.size()], count, self.all()) {
             return Ok(None);
         }
-        let shape = [self.size, count];
-        let made = L::tentative(found, self.size, modes, options).and_then(|(local, below)| {
-            let rows = L::tentative_at(&local, self.routes.sent())?;
-            Ok((local, below, rows))
-        });
-        let (local, below, rows) = ranks.all(made)?;
         // number the aggregates over all ranks; those of ghosts become columns behind the own ones
         let numbered = Columns { first: bounds[ranks.rank()], own, ghosts: vec![] };
-        let came = Received::new(&self.routes, false, &rows, &numbered)?;
-        let near = Columns::new(numbered.first, own, came.names.iter().copied());
-        let local =
-            ranks.all(came.placed(&near).and_then(|ghosts| L::with_ghosts(local, &ghosts, near.count())))?;
-        Ok(Some((RankAggregates { local, shape, bounds, near }, below)))
+        let came = Received::new(&self.routes, false, &ranks.all(L::rows_at(&t, sent))?, &numbered)?;
+        let near = Columns::new(numbered.first, own, &came.names);
+        let t =
+            came.placed(&near).and_then(|rows| L::stacked(&t, self.nodes(), (own, &[]), &rows, near.count()));
+        let local = Tentative { t: ranks.all(t)?, strong };
+        let below = NearNullSpace { count, values: below };
+        Ok(Some((RankAggregates { local, shape: [self.size, count], bounds, near }, below)))
+    }
+
+    /// The tentative prolongator on known aggregates of single unknowns, and the modes of the next level.
+    fn known(
+        &self,
+        known: Aggregates,
+        modes: &NearNullSpace<L::Numbers>,
+    ) -> Result<(Tentative<L>, L::Numbers)> {
+        let modes = NearNullSpace { count: modes.count, values: L::read_numbers(&modes.values)? };
+        let (Tentative::<Host> { t, .. }, below) = tentative(None, known, 1, &modes)?;
+        Ok((Tentative { t: self.local.upload(t)?, strong: None }, self.local.numbers(below)?))
+    }
+
+    /// Aggregates the own nodes. Collective: all ranks call this.
+    fn found(
+        &self,
+        modes: &NearNullSpace<L::Numbers>,
+        options: &AmgOptions,
+    ) -> Result<(Tentative<L>, L::Numbers)> {
+        // true while no rank has failed alone: one that has takes part in the next `all` of the others
+        let together = Cell::new(false);
+        let beyond = |own: Result<Vec<f64>>| {
+            together.set(true);
+            let came = self.routes.lists(false, &self.ranks.all(own)?, &|at| at)?;
+            together.set(false);
+            Ok(came)
+        };
+        let found = L::aggregated(&self.a, modes, options, self.routes.sent(), &beyond);
+        if together.get() { found } else { self.ranks.all(found) }
     }
 
     /// The next level, and the transfer to it. `smoothed` has the inverse diagonal and `ω`; `None` means unsmoothed
@@ -217,27 +251,33 @@ impl<L: LocalSetup> Rows<L> {
         let ghosts = if smoothed.is_some() { near.ghosts.clone() } else { vec![] };
         let near = Columns { first: near.first, own: near.own, ghosts };
         let made = || {
-            let p = L::prolongator(&self.a, &aggregates.local, smoothed, near.own, options)?;
+            let (local, nodes) = (&aggregates.local, self.nodes());
+            let p = match smoothed {
+                Some(smoothed) => L::prolongator(&self.a, local, smoothed, options)?,
+                None => {
+                    L::stacked(&L::ones(&local.t)?, nodes, (near.own, &[]), &HostBlocks::none()?, near.own)?
+                }
+            };
             let rows = L::rows_at(&p, self.routes.sent())?;
             Ok((p, rows))
         };
         let (p, rows) = ranks.all(made())?;
         let came = Received::new(&self.routes, false, &rows, &near)?;
-        let columns = Columns::new(near.first, near.own, near.ghosts.iter().chain(&came.names).copied());
-        let moved: Vec<u32> = near.ghosts.iter().map(|&ghost| columns.place(ghost)).collect();
+        let columns = Columns::new(near.first, near.own, &[&*near.ghosts, &came.names].concat());
+        let moved = columns.places(&near.ghosts);
         let factor = if smoothed.is_some() { 1.0 } else { f64::from(OVER) };
         let made = || {
             let below = came.placed(&columns)?;
             let all = L::stacked(&p, self.nodes(), (near.own, &moved), &below, columns.count())?;
-            L::galerkin(&self.a, [&p, &all], factor)
+            local.galerkin(&self.a, [&p, &all], factor)
         };
         let (partial, stored) = ranks.all(made())?;
         let routes = Routes::new(ranks, bounds, &near.ghosts)?;
         let modes = aggregates.shape[1];
         let coarse = self.summed(partial, &columns, &routes, (bounds, near.own, modes))?;
         let (width, routes) = (near.count() * modes, routes.widened(modes));
-        let made = local.transfer(stored, routes, width)?;
-        Ok((Transfer { made, aggregates, unsmoothed: smoothed.is_none() }, coarse))
+        let exchange = local.exchange(routes, width)?;
+        Ok((Transfer { stored, exchange, aggregates, unsmoothed: smoothed.is_none() }, coarse))
     }
 
     /// Adds the rows received from other ranks to the own rows of `partial`, which gives the next level: a product
@@ -258,17 +298,16 @@ impl<L: LocalSetup> Rows<L> {
                 return Ok((partial, columns.clone()));
             }
             let used = L::used(&partial, own)?;
-            let here = (own..columns.count()).filter(|&at| used[at]).map(|at| columns.name(at as u32));
-            let joined = Columns::new(columns.first, own, here.chain(came.names.iter().copied()));
-            let moved: Vec<u32> = (own..columns.count())
-                .map(|at| if used[at] { joined.place(columns.name(at as u32)) } else { NONE })
-                .collect();
+            let ghosts = columns.ghosts.iter().zip(&used[own..]);
+            let here: Vec<u64> = ghosts.filter(|(_, used)| **used).map(|(&ghost, _)| ghost).collect();
+            let joined = Columns::new(columns.first, own, &[here, came.names.clone()].concat());
+            // columns without entries get a place, too, which is not read
+            let moved = joined.places(&columns.ghosts);
             let stacked = L::stacked(&partial, own, (own, &moved), &came.placed(&joined)?, joined.count())?;
             // an own row, and the received rows for it in the order of the ranks
-            let mut terms: Vec<Vec<u32>> = (0..own as u32).map(|row| vec![row]).collect();
-            let received = (own as u32..).zip(routes.sent());
-            received.for_each(|(at, &row)| terms[row as usize].push(at));
-            let terms = HostBlocks::ones(&terms, own + routes.sent().len(), size)?;
+            let rows: Vec<u32> = (0..own as u32).chain(routes.sent().iter().copied()).collect();
+            let terms = Pattern::sorted(Offsets::of_rows(rows.len(), &|_| 1), rows, own)?;
+            let terms = HostBlocks::identities(Arc::new(transposed_pattern(&terms)?.0), size);
             Ok((L::product(&local.upload(terms)?, &stacked)?, joined))
         };
         let (a, joined) = ranks.all(made())?;
@@ -311,22 +350,19 @@ impl Received {
     /// The rows with local columns.
     fn placed(&self, columns: &Columns) -> Result<HostBlocks> {
         let width = self.shape[0] * self.shape[1];
-        let (mut places, mut values) =
-            (Vec::with_capacity(self.names.len()), Vec::with_capacity(self.values.len()));
-        // received rows are sorted by global column, not by local one
-        let (mut order, mut end): (Vec<(u32, usize)>, usize) = (vec![], 0);
-        for &length in &self.lengths {
-            let row = end..end + length as usize;
-            end = row.end;
-            order.clear();
-            order.extend(row.map(|at| (columns.place(self.names[at]), at)));
-            order.sort_unstable();
-            places.extend(order.iter().map(|&(place, _)| place));
-            order.iter().for_each(|&(_, at)| values.extend_from_slice(&self.values[at * width..][..width]));
-        }
         let offsets = Offsets::from_lengths(self.lengths.iter().map(|&length| length as usize));
-        let pattern = Arc::new(Pattern::sorted(offsets, places, columns.count())?);
-        Ok(HostBlocks { pattern, shape: self.shape, values: values.into() })
+        let places = columns.places(&self.names);
+        // received rows are in the order of the local columns of their rank
+        let mut order = Buffer::<u32>::zeros(places.len());
+        copy_rows(&offsets, 1, &mut order, &|row, to| {
+            to.iter_mut().zip(offsets.range(row)).for_each(|(to, at)| *to = at as u32);
+            to.sort_unstable_by_key(|&at| places[at as usize]);
+        });
+        let sorted = map_rows(order.len(), 2, &|at| places[order[at] as usize]);
+        let value = |at: usize| self.values[order[at / width] as usize * width + at % width];
+        let values = map_rows(self.values.len(), 2, &value).into();
+        let pattern = Arc::new(Pattern::sorted(offsets, sorted, columns.count())?);
+        Ok(HostBlocks { pattern, shape: self.shape, values })
     }
 }
 
@@ -340,10 +376,10 @@ struct Columns {
 
 impl Columns {
     /// Takes the columns of other ranks from a list.
-    fn new(first: u64, own: usize, names: impl Iterator<Item = u64>) -> Columns {
-        let end = first + own as u64;
-        let mut ghosts: Vec<u64> = names.filter(|name| !(first..end).contains(name)).collect();
-        ghosts.sort_unstable();
+    fn new(first: u64, own: usize, names: &[u64]) -> Columns {
+        let here = first..first + own as u64;
+        let mut ghosts: Vec<u64> = names.iter().copied().filter(|name| !here.contains(name)).collect();
+        ghosts.par_sort_unstable();
         ghosts.dedup();
         Columns { first, own, ghosts }
     }
@@ -352,11 +388,13 @@ impl Columns {
         self.own + self.ghosts.len()
     }
 
-    /// Local position of a global column.
-    fn place(&self, name: u64) -> u32 {
-        let ghost = || self.own + self.ghosts.partition_point(|&ghost| ghost < name);
-        let is_own = (self.first..self.first + self.own as u64).contains(&name);
-        (if is_own { (name - self.first) as usize } else { ghost() }) as u32
+    /// Local positions of global columns.
+    fn places(&self, names: &[u64]) -> Vec<u32> {
+        let (first, end) = (self.first, self.first + self.own as u64);
+        map_rows(names.len(), 32, &|at| match names[at] {
+            name if (first..end).contains(&name) => (name - first) as u32,
+            name => (self.own + self.ghosts.partition_point(|&ghost| ghost < name)) as u32,
+        })
     }
 
     fn name(&self, place: u32) -> u64 {

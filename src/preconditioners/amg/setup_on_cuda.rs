@@ -195,6 +195,7 @@ impl<T: Real> Memory for OnDevice<'_, T> {
                     return Ok(None);
                 }
                 let joined = joined(self.gpu, &known)?;
+                let modes = (modes.count, &modes.values);
                 Some(Aggregates::of(joined, None, 1, modes, parameters(&self.options))?)
             }
             None => Aggregates::new(a, modes, parameters(&self.options))?,
@@ -244,7 +245,8 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
         numbers::noise(&mut noise.entries, self.permutation(at))?;
         std::mem::swap(&mut diagonal.entries, &mut level.inverse);
-        let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
+        let (products, mut diagonal) =
+            (Products { matrix: &level.a, spaces: [space.clone(), space] }, Diagonal::new(diagonal));
         let largest = largest(&products, &diagonal, noise, &mut level.gain);
         std::mem::swap(&mut diagonal.diagonal_mut().entries, &mut level.inverse);
         largest
@@ -381,28 +383,30 @@ fn is_wide(pattern: &Pattern) -> bool {
     })
 }
 
-/// A level's matrix as a linear operator.
+/// A matrix of a level as a linear operator.
 #[derive(Debug)]
 // a public trait of ranks has it as an associated type
 #[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct Products<M> {
     pub(crate) matrix: M,
-    pub(crate) space: CudaSpace<f32>,
+    /// The domain and the range.
+    pub(crate) spaces: [CudaSpace<f32>; 2],
 }
 
 impl<M: Borrow<cycle::Matrix> + Send + Sync> LinearOperator for Products<M> {
     type Vector = CudaVector<f32>;
 
     fn domain(&self) -> &CudaSpace<f32> {
-        &self.space
+        &self.spaces[0]
+    }
+
+    fn range(&self) -> &CudaSpace<f32> {
+        &self.spaces[1]
     }
 
     fn apply(&self, x: &CudaVector<f32>, y: &mut CudaVector<f32>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        Borrow::<cycle::Matrix>::borrow(&self.matrix)
-            .product()
-            .product(&x.entries, &mut y.entries)
-            .map_err(failed)
+        self.matrix.borrow().product().product(&x.entries, &mut y.entries).map_err(failed)
     }
 
     fn apply_dot(
@@ -411,16 +415,12 @@ impl<M: Borrow<cycle::Matrix> + Send + Sync> LinearOperator for Products<M> {
         y: &mut CudaVector<f32>,
     ) -> krysp_solvers::Result<CudaScalar<f32>> {
         check_spaces(self, x, y)?;
-        Ok(CudaScalar(
-            Borrow::<cycle::Matrix>::borrow(&self.matrix)
-                .product()
-                .product_dot(&x.entries, &mut y.entries)
-                .map_err(failed)?,
-        ))
+        let product = self.matrix.borrow().product();
+        Ok(CudaScalar(product.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
     }
 
     fn bytes(&self) -> usize {
-        Borrow::<cycle::Matrix>::borrow(&self.matrix).product().bytes()
+        self.matrix.borrow().product().bytes()
     }
 }
 
