@@ -156,7 +156,7 @@ fn a_full_gpu_is_an_error_and_remains_usable() {
     // the host gets the rows that do not fit
     limit(8_000_000);
     let capped = HostAndGpus::on_all(&gpus, &a).unwrap();
-    assert!(capped.members()[1].rows.nonzeros * 20 <= 8_000_000 + 4 * 20, "{capped}");
+    assert!(capped.members()[1].rows.nonzeros * 24 <= 8_000_000 + 4 * 24, "{capped}");
     limit(usize::MAX);
     let shared = shared(&gpus, &a);
     let solve = || Cg::new(&shared).preconditioner(shared.jacobi().unwrap()).rtol(1e-10).solve(&b);
