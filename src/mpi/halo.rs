@@ -1,7 +1,7 @@
 //! Halo exchange: communication of vector entries between ranks.
 
+use super::comm::{Buffer, Messages};
 use super::ranks::{HALO, Ranks};
-use super::raw::{Buffer, Messages};
 use crate::error::{Error, Result};
 use crate::numbers::Real;
 use krysp_kernels::buffer::Plain;

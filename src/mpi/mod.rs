@@ -44,9 +44,11 @@
 mod amg;
 mod assemble;
 mod block_jacobi;
+mod comm;
 mod execution;
 mod fsai;
 mod halo;
+mod in_process;
 #[cfg(feature = "cuda")]
 mod link;
 mod local;
@@ -61,6 +63,7 @@ mod spai;
 mod steps;
 #[cfg(feature = "cuda")]
 mod teams;
+mod threads;
 mod two_level;
 mod vector;
 

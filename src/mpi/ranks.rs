@@ -1,6 +1,7 @@
 //! Ranks that work together: sums, collective errors, and the failure of single ranks.
 
-use super::raw::{Comm, Flight};
+use super::comm::{Comm, Flight};
+use super::raw;
 use crate::error::{Error, Result};
 use ::mpi::ffi::MPI_Comm;
 use ::mpi::raw::AsRaw;
@@ -13,8 +14,6 @@ use std::time::Duration;
 #[cfg(feature = "cuda")]
 use std::time::Instant;
 
-/// Tag of the message by which a rank reports its failure.
-const FAILURE: i32 = 1;
 /// Tag of messages with entries of `x`.
 pub(super) const HALO: i32 = 2;
 /// Tag of messages that distribute a matrix.
@@ -96,7 +95,7 @@ impl Ranks {
     /// All ranks that `mpirun` has started. Initializes MPI if the program has not; MPI is then finalized
     /// when the last object made from these ranks is dropped.
     pub fn world() -> Result<Ranks> {
-        Comm::world().map(Ranks::from)
+        raw::Comm::world().map(|comm| Comm::Mpi(comm).into())
     }
 
     /// The ranks of the program's own communicator, such as `mpi::topology::SimpleCommunicator`. It is
@@ -105,17 +104,17 @@ impl Ranks {
     #[allow(unsafe_code, reason = "the communicator comes from another library")]
     pub fn of(communicator: &impl AsRaw<Raw = MPI_Comm>) -> Result<Ranks> {
         // SAFETY: `AsRaw` promises a valid handle; the caller must not finalize MPI before
-        unsafe { Comm::of(communicator.as_raw()) }.map(Ranks::from)
+        unsafe { raw::Comm::of(communicator.as_raw()) }.map(|comm| Comm::Mpi(comm).into())
     }
 
     /// This rank, from 0.
     pub fn rank(&self) -> usize {
-        self.0.comm.rank
+        self.0.comm.rank()
     }
 
     /// Number of ranks.
     pub fn size(&self) -> usize {
-        self.0.comm.size
+        self.0.comm.size()
     }
 
     /// Runs this rank's work. If it fails or panics, the other ranks return an error that names this rank,
@@ -167,7 +166,7 @@ impl Ranks {
         let message = if message.is_empty() { "an error without a message" } else { message };
         if self.0.failed.set((self.rank(), message.into())).is_ok() {
             for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
-                self.0.comm.post_text(rank, FAILURE, message);
+                self.0.comm.report_failure(rank, message);
             }
         }
         #[cfg(feature = "cuda")]
@@ -191,14 +190,13 @@ impl Ranks {
                     return Ok(());
                 }
             }
-            if let Some(failed) = self.0.comm.probe_text(FAILURE) {
+            if let Some(failed) = self.0.comm.failure() {
                 // ignore this if the rank itself has failed at the same time: its own error is kept
                 let _ = self.0.failed.set(failed);
             }
             self.check()?;
-            // sleep, because there may be more ranks than cores
             if round >= ROUNDS {
-                std::thread::sleep(Duration::from_micros(20));
+                self.0.comm.sleep();
             }
         }
         Ok(())

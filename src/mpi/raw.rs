@@ -1,20 +1,21 @@
 //! Safe wrappers of the MPI functions that this library needs, with checked lengths and owned buffers: the
-//! only place where MPI is called.
+//! only place where MPI is called. [`comm`](super::comm) says what each function does.
 //!
-//! No call blocks, except those that start and finalize MPI and that duplicate a communicator: callers poll
-//! for completion, and can detect a failed rank meanwhile. Calls from all threads are serialized, so the
-//! thread level `MPI_THREAD_SERIALIZED` suffices.
+//! Calls from all threads are serialized, so the thread level `MPI_THREAD_SERIALIZED` suffices.
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
+use super::comm::{Buffer, Ranges};
 use crate::error::{Error, Result};
 use ::mpi::ffi;
 use krysp_kernels::buffer::Plain;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Tag of the message by which a rank reports its failure.
+const FAILURE: c_int = 1;
 
 /// Serializes all calls.
 static CALLS: Mutex<()> = Mutex::new(());
@@ -134,13 +135,6 @@ impl Comm {
 
     /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
     pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
-        if own.len() != self.size {
-            return Err(Error::Mpi(format!(
-                "got {} numbers, expected one for each of {} ranks",
-                own.len(),
-                self.size
-            )));
-        }
         let mut flight = Flight::new(own, self.size);
         let of = datatype::<X>()?;
         let _call = calling();
@@ -153,24 +147,11 @@ impl Comm {
         Ok(flight)
     }
 
-    /// Prepares repeated messages between this rank and others.
-    pub(super) fn messages<X: Plain + Default>(
-        &self,
-        tag: c_int,
-        sends: &[(usize, Range<usize>)],
-        receives: &[(usize, Range<usize>)],
-    ) -> Result<Messages<X>> {
-        let [send, receive] = [sends, receives].map(|ranges| vec![X::default(); end(ranges)]);
-        self.messages_in(tag, sends, receives, send, receive)
-    }
-
-    /// As [`Comm::messages`], with given buffers. Their numbers must stay in place in memory when the buffers
-    /// are moved.
     pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
         tag: c_int,
-        sends: &[(usize, Range<usize>)],
-        receives: &[(usize, Range<usize>)],
+        sends: &Ranges,
+        receives: &Ranges,
         send: B,
         receive: B,
     ) -> Result<Messages<X, B>> {
@@ -182,11 +163,6 @@ impl Comm {
             number: PhantomData,
         };
         let [going, coming] = [messages.send.as_ref().len(), messages.receive.as_ref().len()];
-        if [going, coming] != [end(sends), end(receives)] {
-            return Err(Error::Mpi(format!(
-                "buffers of {going} and {coming} numbers do not match the messages"
-            )));
-        }
         number(going.max(coming))?;
         let of = datatype::<X>()?;
         let _call = calling();
@@ -228,39 +204,38 @@ impl Comm {
         hasher.finish()
     }
 
-    /// Sends a text that the other rank can probe for. The text is leaked, which happens only when this rank
-    /// fails: once for each other rank.
-    pub(super) fn post_text(&self, rank: usize, tag: c_int, text: &str) {
-        let text: &'static [u8] = Box::leak(Box::from(text.as_bytes()));
+    /// Sends a text that the other rank can probe for. The text is leaked: once for each other rank.
+    pub(super) fn report_failure(&self, rank: usize, message: &str) {
+        let text: &'static [u8] = Box::leak(Box::from(message.as_bytes()));
         let _call = calling();
         // SAFETY: the text is valid until the program ends; the request is not waited for
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             let count = text.len() as c_int;
             let of = ffi::RSMPI_UINT8_T;
-            ffi::MPI_Isend(text.as_ptr().cast(), count, of, rank as c_int, tag, self.raw, &mut request);
+            ffi::MPI_Isend(text.as_ptr().cast(), count, of, rank as c_int, FAILURE, self.raw, &mut request);
             if request != ffi::RSMPI_REQUEST_NULL {
                 ffi::MPI_Request_free(&mut request);
             }
         }
     }
 
-    /// Receives a text sent by [`Comm::post_text`], if there is one; returns the sender and the text.
-    pub(super) fn probe_text(&self, tag: c_int) -> Option<(usize, String)> {
+    /// Receives a text sent by [`Comm::report_failure`], if there is one; returns the sender and the text.
+    pub(super) fn failure(&self) -> Option<(usize, String)> {
         let _call = calling();
         // SAFETY: an all-zero status is a valid value of this plain struct; the message that was found has
         // `count` bytes, which is the size of the buffer
         unsafe {
             let mut status: ffi::MPI_Status = std::mem::zeroed();
             let (mut found, mut count, of) = (0, 0, ffi::RSMPI_UINT8_T);
-            ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, tag, self.raw, &mut found, &mut status);
+            ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, FAILURE, self.raw, &mut found, &mut status);
             if found == 0 {
                 return None;
             }
             ffi::MPI_Get_count(&status, of, &mut count);
             let mut text = vec![0u8; count.max(0) as usize];
             let from = status.MPI_SOURCE;
-            ffi::MPI_Recv(text.as_mut_ptr().cast(), count, of, from, tag, self.raw, &mut status);
+            ffi::MPI_Recv(text.as_mut_ptr().cast(), count, of, from, FAILURE, self.raw, &mut status);
             Some((from as usize, String::from_utf8_lossy(&text).into_owned()))
         }
     }
@@ -309,10 +284,6 @@ impl<X: Plain> Drop for Flight<X> {
         }
     }
 }
-
-/// Buffer of messages.
-pub(crate) trait Buffer<X>: AsRef<[X]> + AsMut<[X]> {}
-impl<X, B: AsRef<[X]> + AsMut<[X]>> Buffer<X> for B {}
 
 /// Messages that are sent and received repeatedly (persistent requests).
 pub(super) struct Messages<X: Plain, B: Buffer<X> = Vec<X>> {
@@ -383,11 +354,6 @@ impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
             ManuallyDrop::drop(&mut self.receive);
         }
     }
-}
-
-/// Largest end of the ranges.
-fn end(ranges: &[(usize, Range<usize>)]) -> usize {
-    ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0)
 }
 
 /// The MPI type for the bits of a number.

@@ -1,9 +1,9 @@
 //! Two-level preconditioners of distributed matrices.
 
+use super::comm::Flight;
 use super::halo::Routes;
 use super::local::{Aggregated, Local};
 use super::matrix::RankMatrix;
-use super::raw::Flight;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::error::{Error, Result};

@@ -74,11 +74,12 @@ pub(super) fn panic_of_one(ranks: &Ranks) {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
     let (rows, b) = (share(ranks, &a, cut), matrices::vector(a.rows()));
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| ()));
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         ranks.run(|| {
-            assert!(ranks.rank() != culprit(ranks), "as planned");
+            if ranks.rank() == culprit(ranks) {
+                // a panic that prints nothing
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
             Cg::new(&rows)
                 .rtol(0.0)
                 .max_iterations(usize::MAX)
@@ -86,7 +87,6 @@ pub(super) fn panic_of_one(ranks: &Ranks) {
                 .solve(part(ranks, &b, cut))
         })
     }));
-    std::panic::set_hook(hook);
     match ended {
         Err(_) => assert_eq!(ranks.rank(), culprit(ranks)),
         Ok(result) => assert!(result.unwrap_err().to_string().contains("panicked")),

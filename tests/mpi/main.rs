@@ -1,7 +1,10 @@
-//! Tests of MPI ranks. Under `cargo test`, this program starts itself under `mpirun` with 1 to 5 ranks, each of which runs all
-//! tests. `mpirun -n 3 PROGRAM ranks NAME` runs those whose names begin with NAME.
+//! Tests of ranks. Under `cargo test`, this program runs all tests on 1 to 5 ranks that are threads, and starts itself under
+//! `mpirun` with as many ranks, each of which runs all tests. Both must find the same bits.
+//!
+//! `mpirun -n 3 PROGRAM ranks NAME` runs tests whose names begin with NAME, `PROGRAM threads 3 NAME` runs them on threads.
 
 mod assembly;
+mod bits;
 mod counts;
 mod failures;
 #[cfg(feature = "cuda")]
@@ -11,10 +14,12 @@ mod multigrid;
 #[path = "../suite/multigrid_on_host.rs"]
 mod multigrid_on_host;
 mod solves;
+mod threads;
 
 use krysp::mpi::{RankMatrix, Ranks};
 use krysp::testing::skipped;
 use krysp::{Csr, Real};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,15 +67,19 @@ fn on_gpus() -> Vec<(&'static str, Test)> {
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("ranks") => on_rank(args.get(1).map_or("", String::as_str)),
+        Some("ranks") => on_rank(args.get(1).map_or("", String::as_str), args.get(2).map(Path::new)),
+        Some("threads") => {
+            on_threads(args[1].parse().unwrap(), args.get(2).map_or("", String::as_str));
+            ExitCode::SUCCESS
+        }
         // options of the test harness, such as `cargo test -- --list`
         Some("--list") => ExitCode::SUCCESS,
         _ => launch(),
     }
 }
 
-/// The program of one rank.
-fn on_rank(wanted: &str) -> ExitCode {
+/// The program of one rank of MPI. The first rank writes the bits of solutions to a file.
+fn on_rank(wanted: &str, bits: Option<&Path>) -> ExitCode {
     let world = Ranks::world().unwrap();
     for (name, test) in tests().into_iter().filter(|(name, _)| name.starts_with(wanted)) {
         // a new communicator for each test, because a failing test makes its ranks unusable
@@ -81,51 +90,85 @@ fn on_rank(wanted: &str) -> ExitCode {
             println!("{} ranks: {name} ... ok, {:.2} s", world.size(), started.elapsed().as_secs_f64());
         }
     }
+    if let Some(path) = bits {
+        let found = bits::of_solutions(&world);
+        if world.rank() == 0 {
+            std::fs::write(path, found).unwrap();
+        }
+    }
     ExitCode::SUCCESS
 }
 
-/// Runs this program under `mpirun`.
+/// Runs tests on ranks that are threads.
+fn on_threads(count: usize, wanted: &str) {
+    for (name, test) in tests().into_iter().filter(|(name, _)| name.starts_with(wanted)) {
+        let started = Instant::now();
+        Ranks::threads(count, |ranks| {
+            test(ranks);
+            krysp::Result::Ok(())
+        })
+        .unwrap();
+        println!("{count} threads: {name} ... ok, {:.2} s", started.elapsed().as_secs_f64());
+    }
+}
+
+/// Runs all tests on threads, then this program under `mpirun`, and compares.
 fn launch() -> ExitCode {
-    if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
+    let has_mpi = Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !has_mpi {
         skipped("no `mpirun` on this machine");
-        return ExitCode::SUCCESS;
     }
     #[cfg(feature = "cuda")]
     if krysp::Cuda::devices().is_empty() {
         skipped("no CUDA device on this machine");
     }
-    let program = std::env::current_exe().unwrap();
-    for ranks in 1..=5 {
-        let started = Instant::now();
-        let mut child = Command::new("mpirun")
-            .args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()])
-            .arg(&program)
-            .arg("ranks")
-            .env("RAYON_NUM_THREADS", "1")
-            // the library itself yields if there are more ranks than cores
-            .env("OMPI_MCA_mpi_yield_when_idle", "0")
-            .spawn()
-            .unwrap();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            if started.elapsed() > TIMEOUT {
-                // `mpirun` ends its ranks when it gets a signal
-                let _ = Command::new("kill").arg(child.id().to_string()).status();
-                std::thread::sleep(Duration::from_secs(2));
-                let _ = child.kill();
-                eprintln!("{ranks} ranks: no end after {TIMEOUT:?}");
-                return ExitCode::FAILURE;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        if !status.success() {
-            eprintln!("{ranks} ranks: {status}");
+    threads::all();
+    for count in 1..=5 {
+        on_threads(count, "");
+        if !has_mpi {
+            continue;
+        }
+        let path = std::env::temp_dir().join(format!("krysp_bits_{}_{count}", std::process::id()));
+        if let Err(why) = under_mpirun(count, &path) {
+            eprintln!("{count} ranks: {why}");
             return ExitCode::FAILURE;
         }
+        let on_ranks = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let on_threads = Ranks::threads(count, |ranks| krysp::Result::Ok(bits::of_solutions(ranks))).unwrap();
+        assert!(on_ranks.lines().count() >= 8, "{on_ranks}");
+        assert_eq!(on_threads[0], on_ranks, "{count} threads, and as many ranks of MPI");
     }
     ExitCode::SUCCESS
+}
+
+/// Runs all tests of this program under `mpirun`; `bits` is the file for the bits of solutions.
+fn under_mpirun(ranks: usize, bits: &Path) -> Result<(), String> {
+    let started = Instant::now();
+    let mut child = Command::new("mpirun")
+        .args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()])
+        .arg(std::env::current_exe().unwrap())
+        .args(["ranks", ""])
+        .arg(bits)
+        .env("RAYON_NUM_THREADS", "1")
+        // the library itself yields if there are more ranks than cores
+        .env("OMPI_MCA_mpi_yield_when_idle", "0")
+        .spawn()
+        .unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if started.elapsed() > TIMEOUT {
+            // `mpirun` ends its ranks when it gets a signal
+            let _ = Command::new("kill").arg(child.id().to_string()).status();
+            std::thread::sleep(Duration::from_secs(2));
+            let _ = child.kill();
+            return Err(format!("no end after {TIMEOUT:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
 /// First rows of the ranks in several partitions: even; all rows on the last rank; few on the first and none on the second.

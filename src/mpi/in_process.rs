@@ -1,0 +1,125 @@
+//! Ranks that are threads of this process.
+
+use super::comm::Comm;
+use super::ranks::Ranks;
+use super::threads;
+use crate::error::{Error, Result};
+use krysp_kernels::interrupt::Scope;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+impl Ranks {
+    /// Runs `work` on `count` ranks that are threads of this process, and returns the results in the order of
+    /// the ranks. Needs neither MPI nor `mpirun`.
+    ///
+    /// The threads of the current Rayon pool are divided among the ranks: on 16 cores, each of 4 ranks has a
+    /// pool of 4 threads. Rounding errors are those of as many ranks of MPI.
+    ///
+    /// If a rank returns an error, the others end with an error that names it, and this function returns the
+    /// error of the first rank that failed by itself. If a rank panics, the others end with an error, and then
+    /// this function panics, too. A rank that waits for one that has already returned ends with an error.
+    ///
+    /// ```
+    /// use krysp::mpi::{RankAmg, RankMatrix, Ranks};
+    /// use krysp::{Cg, gallery};
+    ///
+    /// let a = gallery::poisson::<f64>(&[20, 20, 20])?;
+    /// let b = vec![1.0; a.rows()];
+    /// let parts = Ranks::threads(2, |ranks| {
+    ///     let is_first = ranks.rank() == 0;
+    ///     let a = RankMatrix::distribute(ranks, is_first.then_some(&a))?;
+    ///     let own = a.scatter(is_first.then_some(&b[..]))?;
+    ///     let solution = Cg::new(&a).preconditioner(RankAmg::new(&a)?).solve(&own)?;
+    ///     assert!(solution.report.converged());
+    ///     krysp::Result::Ok(solution.x)
+    /// })?;
+    /// assert_eq!(parts.concat().len(), b.len());
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn threads<R, E>(
+        count: usize,
+        work: impl Fn(&Ranks) -> std::result::Result<R, E> + Sync,
+    ) -> std::result::Result<Vec<R>, E>
+    where
+        R: Send,
+        E: From<Error> + fmt::Display + Send,
+    {
+        let (pools, scope) = (pools(count)?, Scope::current());
+        let ranks: Vec<_> =
+            threads::Comm::all(count).into_iter().map(|comm| Mutex::new(Some(comm))).collect();
+        let results: Vec<_> = (0..count).map(|_| Mutex::new(None)).collect();
+        let on_rank = |rank: usize| {
+            let Some(comm) = ranks[rank].lock().unwrap_or_else(PoisonError::into_inner).take() else {
+                return;
+            };
+            let ranks = Ranks::from(Comm::Thread(comm));
+            let _end = End(&ranks);
+            let work = || ranks.run(|| work(&ranks));
+            let result = scope.as_ref().map_or_else(work, |scope| scope.run(work));
+            *results[rank].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        };
+        run_on(&pools, &on_rank);
+        let ended =
+            results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
+        first_error(ended.flatten().collect())
+    }
+}
+
+/// Announces the end of a rank's work on drop, also if it panics.
+struct End<'r>(&'r Ranks);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if let Comm::Thread(comm) = self.0.comm() {
+            comm.end();
+        }
+    }
+}
+
+/// A pool for each rank.
+fn pools(count: usize) -> Result<Vec<ThreadPool>> {
+    if count == 0 {
+        let (what, expected) = ("the number of ranks", "at least one");
+        return Err(Error::Option { what, got: "0".into(), expected });
+    }
+    let each = (rayon::current_num_threads() / count).max(1);
+    let pool = |_| ThreadPoolBuilder::new().num_threads(each).build();
+    let pools: std::result::Result<_, _> = (0..count).map(pool).collect();
+    pools.map_err(|error| Error::Mpi(format!("cannot start the threads of {count} ranks: {error}")))
+}
+
+/// Runs `work` in all pools at once, each with its index, and waits for all.
+fn run_on(pools: &[ThreadPool], work: &(dyn Fn(usize) + Sync)) {
+    if let Some((last, others)) = pools.split_last() {
+        last.in_place_scope(|scope| {
+            scope.spawn(|_| work(others.len()));
+            run_on(others, work);
+        });
+    }
+}
+
+/// All results, or the error of the first rank that failed by itself and not because of another one.
+fn first_error<R, E: fmt::Display>(
+    results: Vec<std::result::Result<R, E>>,
+) -> std::result::Result<Vec<R>, E> {
+    let mut errors: Vec<(usize, E)> = vec![];
+    let mut values = vec![];
+    for (rank, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push((rank, error)),
+        }
+    }
+    // an error that was caused by another rank names that rank
+    let names = |text: &str, rank: usize| text.contains(&format!("rank {rank} failed: "));
+    let caused = |(rank, error): &(usize, E)| {
+        let text = error.to_string();
+        errors.iter().any(|&(other, _)| other != *rank && names(&text, other))
+    };
+    let first = errors.iter().position(|error| !caused(error)).unwrap_or(0);
+    match errors.into_iter().nth(first) {
+        Some((_, error)) => Err(error),
+        None => Ok(values),
+    }
+}

@@ -1,0 +1,275 @@
+//! Ranks that are threads of one process: numbers are copied through mailboxes in shared memory.
+//!
+//! Every rank has a mailbox. A message is delivered to the mailbox of its receiver when it is sent, so that no
+//! sender waits. The messages of a route (sender and tag) are numbered by the sender, and the receiver expects
+//! them in the same order, as MPI does.
+
+use super::comm::{Buffer, Ranges, end};
+use krysp_kernels::buffer::Plain;
+use std::any::Any;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Tag of collective operations.
+const COLLECTIVE: i32 = 0;
+
+/// Maximum time between two polls of a sleeping rank, for waits that end without a message. A guess.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A vector of numbers of any type.
+type Message = Arc<dyn Any + Send + Sync>;
+
+/// Sender and tag of a message.
+type Route = (usize, i32);
+
+/// Mailbox of a rank.
+#[derive(Default)]
+struct Mailbox {
+    contents: Mutex<Contents>,
+    /// Number of changes of the contents, so that polling takes no lock.
+    changes: AtomicU64,
+    changed: Condvar,
+    /// The first failure that was reported to this rank: the rank that failed, and its message.
+    failure: OnceLock<(usize, String)>,
+    /// Whether this rank has ended its work, so that it sends nothing more.
+    has_ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct Contents {
+    messages: HashMap<(Route, u64), Message>,
+    /// Number of messages sent and number of messages expected so far.
+    counts: HashMap<Route, [u64; 2]>,
+    /// Whether the contents have changed since the rank slept last.
+    is_new: bool,
+    /// Whether the rank sleeps.
+    sleeps: bool,
+}
+
+impl Mailbox {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the contents, and wakes the rank if it sleeps.
+    fn change(&self, change: impl FnOnce(&mut Contents)) {
+        let mut contents = self.contents();
+        change(&mut contents);
+        contents.is_new = true;
+        let sleeps = contents.sleeps;
+        drop(contents);
+        self.changes.fetch_add(1, Ordering::Release);
+        if sleeps {
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// A rank of this process.
+pub(super) struct Comm {
+    mailboxes: Arc<[Mailbox]>,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+}
+
+impl Comm {
+    /// Creates all ranks.
+    pub(super) fn all(size: usize) -> Vec<Comm> {
+        let mailboxes: Arc<[Mailbox]> = (0..size).map(|_| Mailbox::default()).collect();
+        (0..size).map(|rank| Comm { mailboxes: mailboxes.clone(), rank, size }).collect()
+    }
+
+    fn deliver(&self, to: usize, tag: i32, message: Message) {
+        let route = (self.rank, tag);
+        self.mailboxes[to].change(|contents| {
+            let [sent, _] = contents.counts.entry(route).or_default();
+            let number = *sent;
+            *sent += 1;
+            contents.messages.insert((route, number), message);
+        });
+    }
+
+    /// The next messages of other ranks, each for a range of a buffer.
+    fn expect(&self, tag: i32, ranges: &[(usize, Range<usize>)]) -> Incoming {
+        let mut contents = self.mailboxes[self.rank].contents();
+        let missing = ranges.iter().map(|(from, range)| {
+            let route = (*from, tag);
+            let [_, expected] = contents.counts.entry(route).or_default();
+            let number = *expected;
+            *expected += 1;
+            ((route, number), range.clone())
+        });
+        let missing = missing.collect();
+        Incoming { mailboxes: self.mailboxes.clone(), rank: self.rank, missing, polled: None }
+    }
+
+    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Flight<X> {
+        let count = own.len();
+        let own: Message = Arc::new(own);
+        (0..self.size).for_each(|rank| self.deliver(rank, COLLECTIVE, own.clone()));
+        self.flight(count)
+    }
+
+    pub(super) fn turn<X: Plain + Default>(&self, own: &[X]) -> Flight<X> {
+        own.iter().enumerate().for_each(|(rank, &number)| {
+            self.deliver(rank, COLLECTIVE, Arc::new(vec![number]));
+        });
+        self.flight(1)
+    }
+
+    /// Expects `count` numbers from each rank.
+    fn flight<X: Plain + Default>(&self, count: usize) -> Flight<X> {
+        let ranges: Vec<_> = (0..self.size).map(|rank| (rank, rank * count..(rank + 1) * count)).collect();
+        let receive = vec![X::default(); end(&ranges)];
+        Flight { receive, incoming: self.expect(COLLECTIVE, &ranges) }
+    }
+
+    pub(super) fn messages<X: Plain, B: Buffer<X>>(
+        &self,
+        tag: i32,
+        [sends, receives]: [&Ranges; 2],
+        [send, receive]: [B; 2],
+    ) -> Messages<B> {
+        let own = Comm { mailboxes: self.mailboxes.clone(), ..*self };
+        let [sends, receives] = [sends, receives].map(<[_]>::to_vec);
+        Messages { own, tag, sends, receives, send, receive, incoming: None }
+    }
+
+    /// Reports the failure of this rank to another one.
+    pub(super) fn report_failure(&self, rank: usize, message: &str) {
+        // the first failure is the one to report
+        let _ = self.mailboxes[rank].failure.set((self.rank, message.into()));
+        self.mailboxes[rank].change(|_| ());
+    }
+
+    /// The failure that was reported to this rank first, if any.
+    pub(super) fn failure(&self) -> Option<(usize, String)> {
+        self.mailboxes[self.rank].failure.get().cloned()
+    }
+
+    /// Announces that this rank sends nothing more, so that no other rank waits for it.
+    pub(super) fn end(&self) {
+        self.mailboxes[self.rank].has_ended.store(true, Ordering::Release);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.change(|_| ()));
+    }
+
+    /// Sleeps until something has arrived since the last call, or for a millisecond.
+    pub(super) fn sleep(&self) {
+        let mailbox = &self.mailboxes[self.rank];
+        let mut contents = mailbox.contents();
+        if !contents.is_new {
+            contents.sleeps = true;
+            let woken = mailbox.changed.wait_timeout(contents, NAP);
+            contents = woken.unwrap_or_else(PoisonError::into_inner).0;
+            contents.sleeps = false;
+        }
+        contents.is_new = false;
+    }
+}
+
+/// Messages that a rank expects, each for a range of a buffer.
+struct Incoming {
+    mailboxes: Arc<[Mailbox]>,
+    rank: usize,
+    missing: Vec<((Route, u64), Range<usize>)>,
+    /// Number of changes of the mailbox at the last poll.
+    polled: Option<u64>,
+}
+
+impl Incoming {
+    /// Copies the messages that have arrived into the buffer; returns whether all have.
+    fn landed<X: Plain>(&mut self, buffer: &mut [X]) -> bool {
+        let Incoming { mailboxes, rank, missing, polled } = self;
+        let own = &mailboxes[*rank];
+        let changes = Some(own.changes.load(Ordering::Acquire));
+        if missing.is_empty() || *polled == changes {
+            std::hint::spin_loop();
+            return missing.is_empty();
+        }
+        *polled = changes;
+        missing.retain(|(place, range)| {
+            let sender = place.0.0;
+            // a rank that had ended before its messages were looked for sends none afterwards
+            let has_ended = mailboxes[sender].has_ended.load(Ordering::Acquire);
+            let message = own.contents().messages.remove(place);
+            let wrong = match message.as_deref().map(|message| message.downcast_ref::<Vec<X>>()) {
+                Some(Some(numbers)) if numbers.len() == range.len() => {
+                    buffer[range.clone()].copy_from_slice(numbers);
+                    return false;
+                }
+                Some(_) => "called another collective operation",
+                None if has_ended => "ended its work before the others",
+                None => return true,
+            };
+            let message = format!("{wrong}: all ranks must make the same calls");
+            let _ = own.failure.set((sender, message));
+            true
+        });
+        missing.is_empty()
+    }
+}
+
+/// A collective operation in flight.
+pub(super) struct Flight<X> {
+    receive: Vec<X>,
+    incoming: Incoming,
+}
+
+impl<X: Plain> Flight<X> {
+    pub(super) fn landed(&mut self) -> bool {
+        self.incoming.landed(&mut self.receive)
+    }
+
+    pub(super) fn received(mut self) -> Vec<X> {
+        if self.landed() { self.receive } else { vec![] }
+    }
+}
+
+/// Messages that are sent and received repeatedly.
+pub(super) struct Messages<B> {
+    own: Comm,
+    tag: i32,
+    sends: Vec<(usize, Range<usize>)>,
+    receives: Vec<(usize, Range<usize>)>,
+    send: B,
+    receive: B,
+    /// The messages in flight.
+    incoming: Option<Incoming>,
+}
+
+impl<B> Messages<B> {
+    pub(super) fn outgoing(&mut self) -> Option<&mut B> {
+        self.incoming.is_none().then_some(&mut self.send)
+    }
+
+    pub(super) fn received(&self) -> Option<&B> {
+        self.incoming.is_none().then_some(&self.receive)
+    }
+
+    pub(super) fn start<X: Plain>(&mut self)
+    where
+        B: Buffer<X>,
+    {
+        if self.incoming.is_some() || self.sends.is_empty() && self.receives.is_empty() {
+            return;
+        }
+        for (rank, range) in &self.sends {
+            let part: Vec<X> = self.send.as_ref()[range.clone()].to_vec();
+            self.own.deliver(*rank, self.tag, Arc::new(part));
+        }
+        self.incoming = Some(self.own.expect(self.tag, &self.receives));
+    }
+
+    pub(super) fn landed<X: Plain>(&mut self) -> bool
+    where
+        B: Buffer<X>,
+    {
+        if self.incoming.as_mut().is_some_and(|incoming| incoming.landed(self.receive.as_mut())) {
+            self.incoming = None;
+        }
+        self.incoming.is_none()
+    }
+}

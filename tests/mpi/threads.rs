@@ -1,0 +1,132 @@
+//! What is special about ranks that are threads: how they end, and how many threads each one has.
+
+use crate::{cuts, share};
+use krysp::mpi::{RankAmg, RankMatrix, RankSpace, Ranks};
+use krysp::testing::matrices;
+use krysp::{CancelToken, Cg, Error, Interrupt, LinearOperator, Space};
+
+/// An error of a program, which is neither an error of this library nor a string.
+#[derive(Debug, PartialEq)]
+enum Failed {
+    OwnReason(usize),
+    Library(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Library(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+pub(super) fn all() {
+    results_are_in_the_order_of_ranks();
+    the_error_is_that_of_the_rank_that_failed();
+    a_collective_error_is_that_of_the_rank_that_failed();
+    a_panic_ends_all();
+    nobody_waits_for_a_rank_that_has_ended();
+    other_collective_operations_are_errors();
+    an_interruption_reaches_all();
+}
+
+fn results_are_in_the_order_of_ranks() {
+    for count in [1, 2, 7] {
+        let found = Ranks::threads(count, |ranks| {
+            assert_eq!(ranks.size(), count);
+            let threads = rayon::current_num_threads();
+            let space = RankSpace::<f64>::new(ranks, 3)?;
+            krysp::Result::Ok((ranks.rank(), threads, space.rows().start))
+        });
+        let threads = (rayon::current_num_threads() / count).max(1);
+        let expected: Vec<_> = (0..count).map(|rank| (rank, threads, 3 * rank as u64)).collect();
+        assert_eq!(found.unwrap(), expected);
+    }
+    assert!(Ranks::threads(0, |_| krysp::Result::Ok(())).is_err());
+}
+
+/// A solve that does not end by itself.
+fn endless(ranks: &Ranks) -> krysp::Result<()> {
+    let a = matrices::stencil7(24).csr::<f64>()?;
+    let (is_first, b) = (ranks.rank() == 0, matrices::vector(a.rows()));
+    let rows = RankMatrix::distribute(ranks, is_first.then_some(&a))?;
+    let b = rows.scatter(is_first.then_some(&b[..]))?;
+    Cg::new(&rows).rtol(0.0).max_iterations(usize::MAX).stagnation_window(usize::MAX).solve(&b)?;
+    Ok(())
+}
+
+fn the_error_is_that_of_the_rank_that_failed() {
+    for failing in 0..3 {
+        let failed = Ranks::threads(3, |ranks| {
+            if ranks.rank() == failing {
+                return Err(Failed::OwnReason(failing));
+            }
+            endless(ranks)?;
+            Ok(())
+        });
+        assert_eq!(failed.unwrap_err(), Failed::OwnReason(failing));
+    }
+}
+
+fn a_collective_error_is_that_of_the_rank_that_failed() {
+    let failed = Ranks::threads(3, |ranks| {
+        let column = if ranks.rank() == 1 { 1_000_000 } else { 0 };
+        RankMatrix::from_rows(ranks, &[0, 1], &[column], &[1.0]).map(|_| ())
+    });
+    assert!(matches!(failed, Err(Error::Index { .. })), "{failed:?}");
+}
+
+fn a_panic_ends_all() {
+    let ended = std::panic::catch_unwind(|| {
+        Ranks::threads(3, |ranks| {
+            if ranks.rank() == 2 {
+                // a panic that prints nothing
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
+            endless(ranks)
+        })
+    });
+    assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"as planned"));
+}
+
+fn nobody_waits_for_a_rank_that_has_ended() {
+    let failed = Ranks::threads(3, |ranks| {
+        if ranks.rank() > 0 {
+            RankSpace::<f64>::new(ranks, 1)?;
+        }
+        krysp::Result::Ok(())
+    });
+    let message = failed.unwrap_err().to_string();
+    assert!(message.contains("rank 0 failed: ended its work before the others"), "{message}");
+    // what is returned is of no use after its ranks have ended
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), 2)[0];
+    let matrices = Ranks::threads(2, |ranks| krysp::Result::Ok(share(ranks, &a, cut))).unwrap();
+    let (x, mut y) = (matrices[0].domain().zeros(), matrices[0].range().zeros().unwrap());
+    assert!(matrices[0].apply(&x.unwrap(), &mut y).is_err());
+}
+
+fn other_collective_operations_are_errors() {
+    let failed = Ranks::threads(2, |ranks| match ranks.rank() {
+        0 => RankMatrix::from_rows(ranks, &[0], &[], &[0.0; 0]).map(|_| ()),
+        _ => RankMatrix::<f64>::distribute(ranks, None).map(|_| ()),
+    });
+    assert!(failed.is_err());
+}
+
+fn an_interruption_reaches_all() {
+    let (a, token) = (matrices::stencil7(8).csr::<f64>().unwrap(), CancelToken::new());
+    let set_up = |ranks: &Ranks| {
+        let rows = share(ranks, &a, &cuts(a.rows(), ranks.size())[0]);
+        if ranks.rank() == 1 {
+            token.cancel();
+        }
+        RankAmg::new(&rows).map(|_| ())
+    };
+    let interrupted = Interrupt::new(&token).run(|| Ranks::threads(3, set_up));
+    assert!(matches!(interrupted, Err(Error::Interrupted(_))), "{interrupted:?}");
+}
