@@ -3,7 +3,7 @@
 //!
 //! All ranks must run on one machine, each with a separate GPU. Each rank exports memory, which the others
 //! open by its handle; their kernels then write to it over NVLink or PCIe, as in one process with several
-//! GPUs. If that is not possible, all data are sent through pinned host memory and MPI.
+//! GPUs. If that is not possible, or ranks are threads of one process, all data are sent through pinned host memory.
 
 use super::halo::Routes;
 use super::local::Link;
@@ -120,6 +120,10 @@ impl Team {
         let regions = Mutex::default();
         if ranks.size() == 1 {
             return Ok(Some(Team { member: None, regions }));
+        }
+        // CUDA opens no IPC handle in the process that exports it
+        if ranks.are_threads() {
+            return Ok(None);
         }
         let one_machine = ranks.of_this_machine()?.len() == ranks.size();
         let Some(own) = ranks.each_has(gpu.device().identity().map_err(Into::into))? else { return Ok(None) };

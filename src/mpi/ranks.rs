@@ -117,6 +117,11 @@ impl Ranks {
         self.0.comm.size()
     }
 
+    /// Returns whether the ranks are threads of one process, made by [`Ranks::threads`].
+    pub fn are_threads(&self) -> bool {
+        matches!(self.0.comm, Comm::Thread(_))
+    }
+
     /// Runs this rank's work. If it fails or panics, the other ranks return an error that names this rank,
     /// instead of waiting for it forever.
     pub fn run<R, E: fmt::Display>(
