@@ -23,6 +23,7 @@ pub(super) enum Comm {
 }
 
 impl Comm {
+    /// This rank, from 0.
     pub(super) fn rank(&self) -> usize {
         match self {
             Comm::Mpi(comm) => comm.rank,
@@ -30,6 +31,7 @@ impl Comm {
         }
     }
 
+    /// Number of ranks.
     pub(super) fn size(&self) -> usize {
         match self {
             Comm::Mpi(comm) => comm.size,
@@ -68,8 +70,8 @@ impl Comm {
         self.messages_in(tag, sends, receives, send, receive)
     }
 
-    /// As [`Comm::messages`], with given buffers. Their numbers must stay in place in memory when the buffers
-    /// are moved.
+    /// Prepares repeated messages in given buffers, whose numbers must not move in memory when the buffers are
+    /// moved.
     pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
         tag: i32,

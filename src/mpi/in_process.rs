@@ -11,10 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
     /// Runs `work` on `count` ranks that are threads of this process, and returns the results in the order of
-    /// the ranks. Needs neither MPI nor `mpirun`.
+    /// the ranks. Does not need `mpirun` and does not initialize MPI; the program is still linked to an MPI
+    /// library, because the feature `mpi` is.
     ///
     /// The threads of the current Rayon pool are divided among the ranks: on 16 cores, each of 4 ranks has a
-    /// pool of 4 threads. Rounding errors are those of as many ranks of MPI.
+    /// pool of 4 threads. Results are bitwise equal to those of the same number of MPI ranks. Return plain data,
+    /// such as `solution.x`: with two or more ranks, a matrix or preconditioner that `work` returns gives an
+    /// error when it is applied, because its ranks have ended.
     ///
     /// If a rank returns an error, the others end with an error that names it, and this function returns the
     /// error of the first rank that failed by itself. If a rank panics, the others end with an error, and then
@@ -46,18 +49,16 @@ impl Ranks {
         E: From<Error> + fmt::Display + Send,
     {
         let (pools, scope) = (pools(count)?, Scope::current());
-        let ranks: Vec<_> =
-            threads::Comm::all(count).into_iter().map(|comm| Mutex::new(Some(comm))).collect();
+        let comms = threads::Comm::all(count).into_iter();
+        let ranks: Vec<Ranks> = comms.map(|comm| Comm::Thread(comm).into()).collect();
         let results: Vec<_> = (0..count).map(|_| Mutex::new(None)).collect();
         let on_rank = |rank: usize| {
-            let Some(comm) = ranks[rank].lock().unwrap_or_else(PoisonError::into_inner).take() else {
-                return;
-            };
-            let ranks = Ranks::from(Comm::Thread(comm));
-            let _end = End(&ranks);
-            let work = || ranks.run(|| work(&ranks));
+            let ranks = &ranks[rank];
+            let _end = End(ranks);
+            let work = || ranks.run(|| work(ranks));
             let result = scope.as_ref().map_or_else(work, |scope| scope.run(work));
-            *results[rank].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            let follows = ranks.follows_a_failure();
+            *results[rank].lock().unwrap_or_else(PoisonError::into_inner) = Some((result, follows));
         };
         run_on(&pools, &on_rank);
         let ended =
@@ -99,27 +100,28 @@ fn run_on(pools: &[ThreadPool], work: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// All results, or the error of the first rank that failed by itself and not because of another one.
+/// All results, or the error of the first rank that failed by itself and not because of another one. Each result has a flag that
+/// states whether it follows the failure of another rank.
 fn first_error<R, E: fmt::Display>(
-    results: Vec<std::result::Result<R, E>>,
+    results: Vec<(std::result::Result<R, E>, bool)>,
 ) -> std::result::Result<Vec<R>, E> {
-    let mut errors: Vec<(usize, E)> = vec![];
+    let mut errors: Vec<(usize, E, bool)> = vec![];
     let mut values = vec![];
-    for (rank, result) in results.into_iter().enumerate() {
+    for (rank, (result, follows)) in results.into_iter().enumerate() {
         match result {
             Ok(value) => values.push(value),
-            Err(error) => errors.push((rank, error)),
+            Err(error) => errors.push((rank, error, follows)),
         }
     }
-    // an error that was caused by another rank names that rank
+    // an error that all ranks have found together names the rank that caused it
     let names = |text: &str, rank: usize| text.contains(&format!("rank {rank} failed: "));
-    let caused = |(rank, error): &(usize, E)| {
+    let caused = |(rank, error, follows): &(usize, E, bool)| {
         let text = error.to_string();
-        errors.iter().any(|&(other, _)| other != *rank && names(&text, other))
+        *follows || errors.iter().any(|&(other, ..)| other != *rank && names(&text, other))
     };
     let first = errors.iter().position(|error| !caused(error)).unwrap_or(0);
     match errors.into_iter().nth(first) {
-        Some((_, error)) => Err(error),
+        Some((_, error, _)) => Err(error),
         None => Ok(values),
     }
 }

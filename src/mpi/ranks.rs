@@ -122,6 +122,11 @@ impl Ranks {
         matches!(self.0.comm, Comm::Thread(_))
     }
 
+    /// Returns whether another rank has failed before this one, as far as this one knows.
+    pub(super) fn follows_a_failure(&self) -> bool {
+        self.0.failed.get().is_some_and(|(rank, _)| *rank != self.rank())
+    }
+
     /// Runs this rank's work. If it fails or panics, the other ranks return an error that names this rank,
     /// instead of waiting for it forever.
     pub fn run<R, E: fmt::Display>(

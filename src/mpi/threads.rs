@@ -7,10 +7,10 @@
 use super::comm::{Buffer, Ranges, end};
 use krysp_kernels::buffer::Plain;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// Tag of collective operations.
@@ -41,6 +41,8 @@ struct Mailbox {
 #[derive(Default)]
 struct Contents {
     messages: HashMap<(Route, u64), Message>,
+    /// Messages to discard when they arrive, because nobody expects them any more.
+    unwanted: HashSet<(Route, u64)>,
     /// Number of messages sent and number of messages expected so far.
     counts: HashMap<Route, [u64; 2]>,
     /// Whether the contents have changed since the rank slept last.
@@ -59,9 +61,10 @@ impl Mailbox {
         let mut contents = self.contents();
         change(&mut contents);
         contents.is_new = true;
+        // while locked: a rank that has seen `is_new` must also see that there is something to poll for
+        self.changes.fetch_add(1, Ordering::Release);
         let sleeps = contents.sleeps;
         drop(contents);
-        self.changes.fetch_add(1, Ordering::Release);
         if sleeps {
             self.changed.notify_all();
         }
@@ -88,7 +91,9 @@ impl Comm {
             let [sent, _] = contents.counts.entry(route).or_default();
             let number = *sent;
             *sent += 1;
-            contents.messages.insert((route, number), message);
+            if !contents.unwanted.remove(&(route, number)) {
+                contents.messages.insert((route, number), message);
+            }
         });
     }
 
@@ -135,7 +140,7 @@ impl Comm {
     ) -> Messages<B> {
         let own = Comm { mailboxes: self.mailboxes.clone(), ..*self };
         let [sends, receives] = [sends, receives].map(<[_]>::to_vec);
-        Messages { own, tag, sends, receives, send, receive, incoming: None }
+        Messages { own, tag, sends, receives, send, receive, incoming: None, sent: Default::default() }
     }
 
     /// Reports the failure of this rank to another one.
@@ -212,6 +217,21 @@ impl Incoming {
     }
 }
 
+/// Discards the messages that are not received any more, also those that arrive later.
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let mut contents = self.mailboxes[self.rank].contents();
+        for (place, _) in self.missing.drain(..) {
+            if contents.messages.remove(&place).is_none() {
+                contents.unwanted.insert(place);
+            }
+        }
+    }
+}
+
 /// A collective operation in flight.
 pub(super) struct Flight<X> {
     receive: Vec<X>,
@@ -238,6 +258,8 @@ pub(super) struct Messages<B> {
     receive: B,
     /// The messages in flight.
     incoming: Option<Incoming>,
+    /// Messages of the last start, and those of the one before that the receivers may not have taken: receiver and message.
+    sent: [Vec<(usize, Weak<dyn Any + Send + Sync>)>; 2],
 }
 
 impl<B> Messages<B> {
@@ -256,9 +278,12 @@ impl<B> Messages<B> {
         if self.incoming.is_some() || self.sends.is_empty() && self.receives.is_empty() {
             return;
         }
+        self.sent.swap(0, 1);
+        self.sent[0].clear();
         for (rank, range) in &self.sends {
-            let part: Vec<X> = self.send.as_ref()[range.clone()].to_vec();
-            self.own.deliver(*rank, self.tag, Arc::new(part));
+            let part: Message = Arc::new(self.send.as_ref()[range.clone()].to_vec());
+            self.sent[0].push((*rank, Arc::downgrade(&part)));
+            self.own.deliver(*rank, self.tag, part);
         }
         self.incoming = Some(self.own.expect(self.tag, &self.receives));
     }
@@ -267,7 +292,13 @@ impl<B> Messages<B> {
     where
         B: Buffer<X>,
     {
-        if self.incoming.as_mut().is_some_and(|incoming| incoming.landed(self.receive.as_mut())) {
+        let Some(incoming) = &mut self.incoming else { return true };
+        // a rank is at most one exchange ahead of those that receive from it, so that mailboxes do not grow
+        let mailboxes = &self.own.mailboxes;
+        self.sent[1].retain(|(to, message)| {
+            message.strong_count() > 0 && !mailboxes[*to].has_ended.load(Ordering::Acquire)
+        });
+        if incoming.landed(self.receive.as_mut()) && self.sent[1].is_empty() {
             self.incoming = None;
         }
         self.incoming.is_none()

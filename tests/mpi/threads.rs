@@ -27,6 +27,8 @@ impl std::fmt::Display for Failed {
 pub(super) fn all() {
     results_are_in_the_order_of_ranks();
     the_error_is_that_of_the_rank_that_failed();
+    the_cause_is_known_without_its_text();
+    a_slow_rank_receives_in_order();
     a_collective_error_is_that_of_the_rank_that_failed();
     a_panic_ends_all();
     nobody_waits_for_a_rank_that_has_ended();
@@ -70,6 +72,64 @@ fn the_error_is_that_of_the_rank_that_failed() {
         });
         assert_eq!(failed.unwrap_err(), Failed::OwnReason(failing));
     }
+}
+
+/// An error that says nothing of its cause.
+#[derive(Debug, PartialEq)]
+struct Opaque(Option<usize>);
+
+impl From<Error> for Opaque {
+    fn from(_: Error) -> Opaque {
+        Opaque(None)
+    }
+}
+
+impl std::fmt::Display for Opaque {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the work failed")
+    }
+}
+
+fn the_cause_is_known_without_its_text() {
+    let failed = Ranks::threads(3, |ranks| {
+        if ranks.rank() == 2 {
+            return Err(Opaque(Some(2)));
+        }
+        endless(ranks)?;
+        Ok(())
+    });
+    assert_eq!(failed.unwrap_err(), Opaque(Some(2)));
+}
+
+/// Products in which rank 1 reads an entry of rank 0, which reads none of rank 1 and would run ahead.
+fn a_slow_rank_receives_in_order() {
+    const STEPS: usize = 200;
+    let parts = Ranks::threads(2, |ranks| {
+        let (offsets, columns): (&[usize], &[u64]) = match ranks.rank() {
+            0 => (&[0, 1, 3], &[0, 0, 1]),
+            _ => (&[0, 2, 4], &[1, 2, 2, 3]),
+        };
+        let a = RankMatrix::from_rows(ranks, offsets, columns, &vec![0.75; columns.len()])?;
+        let mut x = a.domain().vector(&[1.0; 2])?;
+        let mut y = a.range().zeros()?;
+        for step in 0..STEPS {
+            if ranks.rank() == 1 && step % 20 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            a.apply(&x, &mut y)?;
+            std::mem::swap(&mut x, &mut y);
+        }
+        let mut own = [0.0_f64; 2];
+        a.domain().store(&x, &mut own)?;
+        krysp::Result::Ok(own)
+    });
+    let mut expected = [1.0_f64; 4];
+    for _ in 0..STEPS {
+        let x = expected;
+        expected = std::array::from_fn(|row| 0.75 * x[row] + if row > 0 { 0.75 * x[row - 1] } else { 0.0 });
+    }
+    let found = parts.unwrap().concat();
+    assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-12 * y), "{found:?}, {expected:?}");
 }
 
 fn a_collective_error_is_that_of_the_rank_that_failed() {
