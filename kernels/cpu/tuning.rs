@@ -3,14 +3,20 @@
 //! Each comment names the matrices and the machine for which the constant was measured, or says that it was not.
 //! The same values are used on all machines.
 
-/// Number of values that a loop must move for a second thread to be worth its start-up cost, and 4 times the least number of a task.
-/// Measured on 16 cores of a Xeon (a virtual machine), in microseconds, with a quarter of this number / with this number. Waking a
-/// sleeping thread takes 10 to 30 of them:
+/// Number of values that a loop must move for a second thread to be worth its start-up cost. Not measured;
+/// chosen as the work that takes about as long as waking a thread.
+pub(crate) const SERIAL: usize = 32 * 1024;
+
+/// Number of values that a loop over vectors must move to be divided among threads; a task then moves at least a quarter of this.
 ///
-/// - an iteration of BiCGStab with Jacobi of `memplus` (17,758 rows): 294 / 250 on one thread, 385 / 207 on 16
-/// - the same of `heat_sink_p1_27k`: 590 / 479 on 16 threads
-/// - `y += a x` of 32,768 entries after a pause: 16 / 13 on 2 threads, 34 / 14 on 16; of 262,144 entries: 64 / 66 and 50 / 49
-pub(crate) const SERIAL: usize = 128 * 1024;
+/// Measured on 16 cores of a Xeon (a virtual machine): microseconds with 32,768 / with 131,072, also for all other loops. Waking a
+/// sleeping thread takes 10 to 30 microseconds.
+///
+/// - an iteration of BiCGStab with Jacobi on 16 threads: `memplus` (17,758 rows) 385 / 207, `heat_sink_p1_27k` 590 / 479. On one
+///   thread the constant has no effect: the two runs of `memplus`, 294 / 250, show the noise
+/// - `y += a x` after a pause, 32,768 entries: 16 / 13 on 2 threads, 34 / 14 on 16
+/// - `y += a x` after a pause, 262,144 entries: 64 / 66 on 2 threads, 50 / 49 on 16
+pub(crate) const SERIAL_ON_VECTORS: usize = 128 * 1024;
 
 /// Tasks per thread, so that idle threads can steal the work of a late thread. With 4 tasks per thread,
 /// products of 6 ms on the two threads of a virtual machine took about 4 % longer.

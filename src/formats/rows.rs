@@ -15,6 +15,7 @@ pub(crate) struct Rows<'a, T> {
 }
 
 impl<'a, T: Real> Rows<'a, T> {
+    /// Borrows the rows of a matrix; computes its columns if they are not known yet.
     pub(crate) fn of(csr: &'a Csr<T>) -> Rows<'a, T> {
         Rows { offsets: (&*csr.pattern().offsets).into(), columns: csr.columns(), values: csr.entries() }
     }
@@ -43,7 +44,7 @@ impl<'a, T: Real> Rows<'a, T> {
         (&self.columns[range.clone()], &self.values[range])
     }
 
-    /// All rows in turn.
+    /// Columns and values of each row, in order.
     pub(crate) fn iter(self) -> impl Iterator<Item = (&'a [u32], &'a [T])> {
         (0..self.len()).map(move |row| self.row(row))
     }

@@ -81,7 +81,8 @@ pub(super) struct Forecast {
 impl Forecast {
     /// Measures products on the host and on each machine.
     pub(super) fn measure<T: Real, M: Coprocessor<T>>(machines: &[M], csr: &Csr<T>) -> Result<Forecast> {
-        // while it is converted, a matrix is stored twice: as CSR, and in a format that may have columns, too
+        // During conversion a machine stores the matrix twice, as CSR and in its format. Both are counted with a value and a column
+        // per entry; row offsets, which only CSR has, are rounded up to whole bytes per entry.
         let offsets = (size_of::<u32>() * csr.rows()).div_ceil(csr.nnz().max(1));
         let bytes = 2 * (size_of::<T>() + size_of::<u32>()) + offsets;
         let capacity = machines.iter().map(|machine| Ok(machine.free_memory()? / bytes));

@@ -67,7 +67,7 @@ pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbou
     let mut listed = vec![NONE; n];
     for variable in 0..n as u32 {
         listed[variable as usize] = variable;
-        // `for_each` runs one loop for each part of a chain of iterators
+        // `for_each` compiles to one loop for each part of the chained iterator; `for` tests at each item which part is next
         neighbours.of(variable).for_each(|other| {
             if replace(&mut listed[other as usize], variable) != variable {
                 lists.items.push(other);

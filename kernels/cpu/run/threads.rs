@@ -5,7 +5,7 @@
 //! in a fixed tree, so reductions are bitwise the same for every number of threads.
 
 use crate::buffer::in_huge_pages;
-use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};
+use crate::cpu::tuning::{SERIAL, SERIAL_ON_VECTORS, TASKS_PER_THREAD};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -24,10 +24,15 @@ pub fn block_rows(rows: usize) -> usize {
 
 /// Number of tasks for a loop that moves `numbers` values.
 pub fn tasks(numbers: usize) -> usize {
+    tasks_from(SERIAL, numbers)
+}
+
+/// Number of tasks for a loop that moves `numbers` values, and runs on one thread below `least`.
+fn tasks_from(least: usize, numbers: usize) -> usize {
     match rayon::current_num_threads() {
         1 => 1,
-        _ if numbers < SERIAL => 1,
-        threads => (numbers / (SERIAL / 4)).min(threads * TASKS_PER_THREAD),
+        _ if numbers < least => 1,
+        threads => (numbers / (least / 4)).min(threads * TASKS_PER_THREAD),
     }
 }
 
@@ -376,7 +381,7 @@ where
 fn even(rows: usize, streams: usize) -> (usize, impl Fn(usize) -> usize + Sync) {
     let block = block_rows(rows);
     let blocks = rows.div_ceil(block);
-    let count = tasks(rows * streams).min(blocks);
+    let count = tasks_from(SERIAL_ON_VECTORS, rows * streams).min(blocks);
     (count, move |part| if part == count { rows } else { part * blocks / count * block })
 }
 

@@ -20,8 +20,7 @@ pub(super) fn largest<T: Real>(csr: &Csr<T>) -> Vec<T> {
     Rows::of(csr).iter().map(|(_, values)| of_row(values)).collect()
 }
 
-/// The larger one of `most` and the magnitude of a value; `most` if that is not a number. `max` would take several
-/// instructions.
+/// Larger of `most` and the magnitude of `value`; `most` if `value` is NaN. `T::max` takes several instructions.
 #[inline]
 pub(super) fn larger<T: Real>(most: T, value: T) -> T {
     let magnitude = value.abs();

@@ -9,7 +9,8 @@ use crate::numbers::Real;
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
-/// Returns the transpose, in a separate space. It shares the pattern of the matrix if each entry has a mirrored entry.
+/// Returns the transpose, in a separate space. It shares the pattern of a matrix whose entries all have mirrored entries, unless it has
+/// 2³² entries or more.
 pub(super) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {
     let (pattern, values) = match mirrored(csr) {
         Some(values) => (csr.source().pattern.clone(), values),
@@ -38,8 +39,8 @@ fn by_counting<T: Real>(csr: &Csr<T>) -> Result<(Arc<Pattern>, Vec<T>)> {
     Ok((Arc::new(Pattern::sorted(offsets, rows, csr.rows())?), values))
 }
 
-/// Values of the transpose if each entry has a mirrored entry: the next entry of row `j` is the mirrored entry of `(i, j)`
-/// when rows are visited in order.
+/// Values of the transpose if each entry has a mirrored entry; otherwise `None`, also for 2³² entries or more. Visits the rows in
+/// order: the mirrored entry of `(i, j)` must be the first entry of row `j` that was not visited yet.
 fn mirrored<T: Real>(csr: &Csr<T>) -> Option<Vec<T>> {
     let (rows, all) = (Rows::of(csr), csr.columns());
     if csr.rows() != csr.cols() || u32::try_from(all.len()).is_err() {

@@ -17,7 +17,7 @@ use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
 
-/// Larger than any discovery number.
+/// Discovery number of columns whose block is complete: larger than all others, so that it changes no low link.
 const DONE: u32 = NONE - 1;
 
 /// Diagonal blocks, from the top left on.

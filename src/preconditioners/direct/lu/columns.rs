@@ -71,7 +71,8 @@ pub(super) struct Progress<T> {
 }
 
 impl<T: Real> Progress<T> {
-    /// Prepares the elimination. `expected` is the predicted number of entries of each triangle.
+    /// Prepares the elimination. `scale` has a factor for each row, `lengths` the number of entries of each row, or nothing if there are
+    /// preferred rows; `expected` is the predicted number of entries of each triangle.
     pub(super) fn new(
         scale: Vec<T>,
         lengths: Vec<u32>,

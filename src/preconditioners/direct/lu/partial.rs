@@ -139,8 +139,8 @@ impl<T: Real> Prepared<T> {
         }
     }
 
-    /// Finds the diagonal blocks for the column matched to each row by stored entries. `None` if there is a single block,
-    /// or if columns may depend on others: the null space is computed from factors of the whole matrix.
+    /// Finds the diagonal blocks, given the column matched to each row; all matched entries must be stored. `None` if there is a
+    /// single block, or if columns may depend on others: the null space is computed from factors of the whole matrix.
     fn blocks(&self, column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
         match pivoting {
             Pivoting::Regular => Blocks::new(&self.columns, column_of),
@@ -169,8 +169,8 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Chooses a preferred pivot row for each column: if the diagonal is weak, by a transversal of nonzero entries,
-    /// which takes a fraction of the time of a matching, or, if there is none, by a matching. Also returns whether all their
-    /// entries are stored.
+    /// which takes a fraction of the time of a matching, or, if there is none, by a matching. Also returns whether the matrix
+    /// stores an entry in each of these positions.
     fn pivot_rows(&mut self, csr: &Csr<T>) -> Result<(Vec<u32>, bool)> {
         if self.may_match() {
             if let Some(rows) = transversal(&self.columns, |value| !value.is_zero())? {
