@@ -41,7 +41,7 @@ struct Mailbox {
 #[derive(Default)]
 struct Contents {
     messages: HashMap<(Route, u64), Message>,
-    /// Messages to discard when they arrive, because nobody expects them any more.
+    /// Messages to discard when they arrive, because their receiver no longer expects them.
     unwanted: HashSet<(Route, u64)>,
     /// Number of messages sent and number of messages expected so far.
     counts: HashMap<Route, [u64; 2]>,
