@@ -133,7 +133,7 @@ pub(super) enum Flight<X: Plain> {
 }
 
 impl<X: Plain + Default> Flight<X> {
-    /// Whether the operation is complete.
+    /// Returns whether the operation is complete.
     pub(super) fn landed(&mut self) -> bool {
         match self {
             Flight::Mpi(flight) => flight.landed(),
@@ -181,7 +181,7 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
         }
     }
 
-    /// Whether all messages have been sent and received.
+    /// Returns whether all messages have been sent and received.
     pub(super) fn landed(&mut self) -> bool {
         match self {
             Messages::Mpi(messages) => messages.landed(),

@@ -78,7 +78,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A pool for each rank.
+/// Pools of threads, one for each rank.
 fn pools(count: usize) -> Result<Vec<ThreadPool>> {
     if count == 0 {
         let (what, expected) = ("the number of ranks", "at least one");

@@ -258,7 +258,7 @@ impl<X: Plain + Default> Flight<X> {
         Flight { send, receive: vec![X::default(); expected], request }
     }
 
-    /// Whether the operation is complete.
+    /// Returns whether the operation is complete.
     pub(super) fn landed(&mut self) -> bool {
         let mut done = 0;
         let _call = calling();
@@ -320,7 +320,7 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
         unsafe { ffi::MPI_Startall(self.requests.len() as c_int, self.requests.as_mut_ptr()) };
     }
 
-    /// Whether all messages have been sent and received.
+    /// Returns whether all messages have been sent and received.
     pub(super) fn landed(&mut self) -> bool {
         if !self.travelling {
             return true;

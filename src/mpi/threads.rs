@@ -1,7 +1,8 @@
 //! Ranks that are threads of one process: numbers are copied through mailboxes in shared memory.
 //!
-//! Every rank has a mailbox. A message is delivered to the mailbox of its receiver when it is sent, so that no
-//! sender waits. The messages of a route (sender and tag) are numbered by the sender, and the receiver expects
+//! Every rank has a mailbox. A message is delivered to the mailbox of its receiver when it is sent. A repeated
+//! exchange is complete only when the messages of the one before it have been taken, so that mailboxes stay
+//! small. The messages of a route (sender and tag) are numbered by the sender, and the receiver expects
 //! them in the same order, as MPI does.
 
 use super::comm::{Buffer, Ranges, end};
@@ -34,10 +35,11 @@ struct Mailbox {
     changed: Condvar,
     /// The first failure that was reported to this rank: the rank that failed, and its message.
     failure: OnceLock<(usize, String)>,
-    /// Whether this rank has ended its work, so that it sends nothing more.
+    /// True if this rank has ended its work, so that it sends nothing more.
     has_ended: AtomicBool,
 }
 
+/// Messages that have arrived, and what their receiver must know to expect them in order.
 #[derive(Default)]
 struct Contents {
     messages: HashMap<(Route, u64), Message>,
@@ -45,9 +47,9 @@ struct Contents {
     unwanted: HashSet<(Route, u64)>,
     /// Number of messages sent and number of messages expected so far.
     counts: HashMap<Route, [u64; 2]>,
-    /// Whether the contents have changed since the rank slept last.
+    /// True if the contents have changed since the rank slept last.
     is_new: bool,
-    /// Whether the rank sleeps.
+    /// True while the rank sleeps.
     sleeps: bool,
 }
 

@@ -59,8 +59,7 @@ pub(crate) struct Ordered {
     pub(crate) at_most: [f64; 2],
 }
 
-/// Computes an elimination order for `n` variables. `expected` is the approximate number of pairs of
-/// neighbours.
+/// Computes an elimination order for `n` variables with about `expected` pairs of neighbours.
 pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Ordered> {
     let mut lists = Lists::default();
     lists.items.reserve(expected);

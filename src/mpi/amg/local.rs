@@ -24,7 +24,8 @@ pub(super) type Border = (Vec<u32>, HostBlocks);
 
 /// The tentative prolongator, and the strong connections if the matrix is filtered.
 pub struct Tentative<L: LocalSetup> {
-    /// A row for each own node, then for each ghost, with at most one block, in the column of its aggregate.
+    /// A row for each own node, then, once [`LocalSetup::stacked`] has appended them, for each ghost; at most one block
+    /// in a row, in the column of its aggregate.
     pub(super) t: L::Blocks,
     pub(super) strong: Option<L::Strong>,
 }
@@ -110,7 +111,7 @@ pub trait LocalSetup: Local<f32> {
         beyond: Beyond<'_>,
     ) -> Result<(Tentative<Self>, Self::Numbers)>;
 
-    /// Number of columns, that is of own aggregates.
+    /// Number of columns: own aggregates, then those of ghosts if they were appended.
     fn columns(t: &Self::Blocks) -> usize;
 
     /// The matrix of ones with the pattern of a scalar matrix.
