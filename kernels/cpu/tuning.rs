@@ -9,8 +9,8 @@ pub(crate) const SERIAL: usize = 32 * 1024;
 
 /// Number of values that a loop over vectors must move to be divided among threads; a task then moves at least a quarter of this.
 ///
-/// Measured on 16 cores of a Xeon (a virtual machine): microseconds with 32,768 / with 131,072, also for all other loops. Waking a
-/// sleeping thread takes 10 to 30 microseconds.
+/// Measured on 16 cores of a Xeon (a virtual machine) with one limit for all loops: microseconds with 32,768 / with 131,072. Waking
+/// a sleeping thread takes 10 to 30 microseconds.
 ///
 /// - an iteration of BiCGStab with Jacobi on 16 threads: `memplus` (17,758 rows) 385 / 207, `heat_sink_p1_27k` 590 / 479. On one
 ///   thread the constant has no effect: the two runs of `memplus`, 294 / 250, show the noise
