@@ -25,7 +25,7 @@
 //! of 600 rows, or of 8 rows per rank, is gathered and then computed by all ranks. Results are printed for the measured network
 //! and for a modelled one, which adds its latency to each message and step, and limits the bandwidth.
 
-use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, RankSpace, Ranks};
+use krysp::ranks::{BlockJacobi, RankAmg, RankMatrix, RankSpace, Ranks};
 use krysp::solvers::{Method, Scalar, Solver};
 use krysp::{BasicVector, Cg, Jacobi, LinearOperator, PipelinedCg, Space};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Instant;
 
-type Vectors = krysp::mpi::RankVector<f64>;
+type Vectors = krysp::ranks::RankVector<f64>;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Nodes along an edge of the cube that is measured.

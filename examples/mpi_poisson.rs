@@ -7,7 +7,7 @@
 //! mpirun -n 2 target/release/examples/mpi_poisson SIDE|MATRIX gpu
 //! ```
 
-use krysp::mpi::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks};
+use krysp::ranks::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks};
 use krysp::solvers::{Method, Report, Solver};
 use krysp::testing::matrices;
 use krysp::{Cg, Ic0, Jacobi, LinearOperator, PipelinedCg, Space};
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(feature = "cuda")]
 fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
-    use krysp::mpi::RankTwoLevel;
+    use krysp::ranks::RankTwoLevel;
     use krysp::{Amg, CoarseSpace, MatrixSource, Operator, ToCuda};
 
     let gpu = host.ranks().gpu()?;

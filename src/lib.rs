@@ -71,8 +71,6 @@ pub mod interop;
 mod interrupt;
 pub mod io;
 mod memory;
-#[cfg(feature = "mpi")]
-pub mod mpi;
 #[cfg(feature = "cuda")]
 pub mod multi_gpu;
 mod numbers;
@@ -81,6 +79,8 @@ pub mod partition;
 mod permutation;
 pub mod plan;
 pub mod preconditioners;
+#[cfg(feature = "mpi")]
+pub mod ranks;
 pub mod saved;
 mod scaling;
 mod spelling;

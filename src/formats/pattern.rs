@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 /// A pattern with sorted rows, and the mapping from assembled values to entries. Shared by the formats of one
 /// matrix, and by matrices with the same pattern.
 #[derive(Debug)]
-// public because a public trait of the module `mpi` has it as an associated type
+// public because a public trait of the module `ranks` has it as an associated type
 #[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct Pattern {
     pub(crate) offsets: Arc<Offsets>,

@@ -1,6 +1,6 @@
 //! Matrices from entries on any rank, from files, and from one rank.
 
-use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
+use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
 use krysp::testing::laws::numbers;
 use krysp::testing::matrices::{self, edge};
 use krysp::{Cg, Csr, Ic0, LinearOperator, Permutation, Space, Vector, io};

@@ -1,7 +1,7 @@
 //! The bits of solutions, to compare ranks that are processes with ranks that are threads.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
+use krysp::ranks::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::testing::matrices;
 use krysp::{AmgOptions, BiCgStab, Cg, Gmres, Ic0, Jacobi, PipelinedCg, Solution};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,7 +1,7 @@
 //! The amounts of communication are those of theory.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{
+use krysp::ranks::{
     BlockJacobi, CommunicationCounts, RankAmg, RankFsai, RankMatrix, RankTwoLevel, RankVector, Ranks,
 };
 use krysp::testing::matrices;

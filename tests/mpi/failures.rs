@@ -1,7 +1,7 @@
 //! If one rank fails, all ranks end with its message.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{RankMatrix, Ranks};
+use krysp::ranks::{RankMatrix, Ranks};
 use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
 use krysp::{BasicVector, Cg, LinearOperator, Outcome};
@@ -56,11 +56,11 @@ pub(super) fn preconditioner_that_fails(ranks: &Ranks) {
     let cut = &cuts(a.rows(), ranks.size())[0];
     let (rows, b) = (share(ranks, &a, cut), matrices::vector(a.rows()));
     let (calls, fails) = (AtomicUsize::new(0), ranks.rank() == culprit(ranks));
-    let m = OperatorFn::new(rows.domain(), rows.range(), |x: &krysp::mpi::RankVector<f64>, y: &mut _| {
+    let m = OperatorFn::new(rows.domain(), rows.range(), |x: &krysp::ranks::RankVector<f64>, y: &mut _| {
         if fails && calls.fetch_add(1, Relaxed) == 5 {
             return Err(Error::Backend("out of coffee".into()));
         }
-        krysp::mpi::RankVector::copy_from(y, x);
+        krysp::ranks::RankVector::copy_from(y, x);
         Ok(())
     });
     let message = Cg::new(&rows).preconditioner(m).solve(part(ranks, &b, cut)).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use crate::laws::{assert_product, obeyed, small};
 use crate::solves::{methods_on, residual};
 use crate::{cuts, part, share};
-use krysp::mpi::{
+use krysp::ranks::{
     BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
 };
 use krysp::solvers::Solution;

@@ -1,7 +1,7 @@
 //! Vectors, bases and operators on ranks obey the same laws as those of one process.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
+use krysp::ranks::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::edge;
 use krysp::{Csr, Jacobi, LinearOperator, Space};

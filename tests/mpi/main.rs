@@ -16,7 +16,7 @@ mod multigrid_on_host;
 mod solves;
 mod threads;
 
-use krysp::mpi::{RankMatrix, Ranks};
+use krysp::ranks::{RankMatrix, Ranks};
 use krysp::testing::skipped;
 use krysp::{Csr, Real};
 use std::path::Path;

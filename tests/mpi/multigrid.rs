@@ -2,7 +2,7 @@
 
 use crate::multigrid_on_host::{OnHost, options};
 use crate::{cuts, part, share};
-use krysp::mpi::{RankAmg, RankMatrix, Ranks};
+use krysp::ranks::{RankAmg, RankMatrix, Ranks};
 use krysp::testing::laws::{self, Multigrid, Relation};
 use krysp::{AmgOptions, Cg, Csr, Result};
 

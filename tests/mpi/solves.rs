@@ -1,7 +1,7 @@
 //! Every method and every preconditioner solves on several ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
+use krysp::ranks::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
@@ -379,7 +379,7 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     // if a hash of the history is not the same on all ranks, its sum over the ranks is not a multiple of this
     // rank's hash
     let hash = first.report.history.iter().fold(0u64, |hash, r| hash.rotate_left(5) ^ r.to_bits()) >> 12;
-    let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
+    let space = krysp::ranks::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
     let one = space.vector(&[1.0]).unwrap();
     let sum = krysp::solvers::Scalar::read(&BasicVector::dot(&own, &one)).unwrap();

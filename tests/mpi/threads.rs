@@ -1,7 +1,7 @@
 //! What is special about ranks that are threads: how they end, and how many threads each one has.
 
 use crate::{cuts, share};
-use krysp::mpi::{RankAmg, RankMatrix, RankSpace, Ranks};
+use krysp::ranks::{RankAmg, RankMatrix, RankSpace, Ranks};
 use krysp::testing::matrices;
 use krysp::{CancelToken, Cg, Error, Interrupt, LinearOperator, Space};
 

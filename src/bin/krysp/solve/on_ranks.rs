@@ -6,11 +6,11 @@ use crate::chart::Curve;
 use crate::files::{self, vector};
 use crate::json::Json;
 use crate::text::{self, bad, good, line};
-use krysp::mpi::{
+use krysp::plan::{Method, Preconditioner};
+use krysp::ranks::{
     BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
     RowDistribution,
 };
-use krysp::plan::{Method, Preconditioner};
 use krysp::solvers::{BasicVector, Identity, Report, Scalar, Solution, Vector};
 use krysp::{
     BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi, Ldl,

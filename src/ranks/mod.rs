@@ -2,7 +2,7 @@
 //! ranks together.
 //!
 //! ```no_run
-//! use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
+//! use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
 //! use krysp::{Cg, Ic0, LinearOperator, Space};
 //!
 //! fn main() -> krysp::Result<()> {

@@ -24,7 +24,7 @@ use std::ops::Range;
 /// is gathered on all ranks; each rank then multiplies it by its rows of the inverse.
 ///
 /// ```no_run
-/// use krysp::mpi::{BlockJacobi, RankMatrix, RankTwoLevel};
+/// use krysp::ranks::{BlockJacobi, RankMatrix, RankTwoLevel};
 /// use krysp::{Cg, Jacobi};
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {

@@ -21,7 +21,7 @@ use krysp_solvers::{Composed, LinearOperator, Space, Wrapper};
 ///
 /// ```no_run
 /// use krysp::Cg;
-/// use krysp::mpi::{RankFsai, RankMatrix};
+/// use krysp::ranks::{RankFsai, RankMatrix};
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
 ///     Ok(Cg::new(a).preconditioner(RankFsai::new(a)?).rtol(1e-8).solve(b)?.x)

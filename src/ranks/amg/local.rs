@@ -3,13 +3,13 @@
 use super::blocks::HostBlocks;
 use crate::choice::Stores;
 use crate::error::Result;
-use crate::mpi::halo::Routes;
-use crate::mpi::local::Local;
-use crate::mpi::matrix::RankMatrix;
-use crate::mpi::vector::RankSpace;
 use crate::numbers::Real;
 use crate::preconditioners::amg::AmgOptions;
 use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::ranks::halo::Routes;
+use crate::ranks::local::Local;
+use crate::ranks::matrix::RankMatrix;
+use crate::ranks::vector::RankSpace;
 use krysp_solvers::{BasicVector, LinearOperator, Vector};
 use std::borrow::Cow;
 

@@ -20,7 +20,7 @@ use std::fmt;
 /// blocks are compact subdomains.
 ///
 /// ```no_run
-/// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks};
+/// use krysp::ranks::{BlockJacobi, RankMatrix, Ranks};
 /// use krysp::{Cg, Ic0};
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {

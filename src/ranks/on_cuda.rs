@@ -25,7 +25,7 @@ impl Ranks {
     /// ranks share GPUs if there are more ranks than GPUs. Collective: all ranks call this.
     ///
     /// ```no_run
-    /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
+    /// use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
     /// use krysp::{Cg, Jacobi, LinearOperator, Space, ToCuda};
     ///
     /// fn main() -> krysp::Result<()> {

@@ -61,7 +61,7 @@ const REACH: f64 = 1e12;
 ///
 /// ```no_run
 /// use krysp::Cg;
-/// use krysp::mpi::{RankAmg, RankMatrix};
+/// use krysp::ranks::{RankAmg, RankMatrix};
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
 ///     let m = RankAmg::new(a)?;

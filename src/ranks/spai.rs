@@ -20,7 +20,7 @@ use krysp_solvers::{LinearOperator, Space, Wrapper};
 ///
 /// ```no_run
 /// use krysp::BiCgStab;
-/// use krysp::mpi::{RankMatrix, RankSpai};
+/// use krysp::ranks::{RankMatrix, RankSpai};
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
 ///     Ok(BiCgStab::new(a).preconditioner(RankSpai::new(a)?).rtol(1e-8).solve(b)?.x)

@@ -3,15 +3,15 @@
 use super::local::{Border, LocalSetup};
 use crate::error::Result;
 use crate::formats::Csr;
-use crate::mpi::halo::Routes;
-use crate::mpi::local::{OffDiagonal, RankMemory};
-use crate::mpi::vector::{RankSpace, RankVector};
 use crate::preconditioners::amg::stored::{expanded, rounded};
+use crate::ranks::halo::Routes;
+use crate::ranks::local::{OffDiagonal, RankMemory};
+use crate::ranks::vector::{RankSpace, RankVector};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
 /// This rank's rows of a level: entries in own columns in the format of one process, and the others as in a
-/// [`RankMatrix`](crate::mpi::RankMatrix).
+/// [`RankMatrix`](crate::ranks::RankMatrix).
 pub(super) struct LevelMatrix<L: LocalSetup> {
     space: RankSpace<f32, L>,
     pub(super) inside: L::Stored,

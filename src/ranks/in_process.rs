@@ -24,7 +24,7 @@ impl Ranks {
     /// this function panics, too. A rank that waits for one that has already returned ends with an error.
     ///
     /// ```
-    /// use krysp::mpi::{RankAmg, RankMatrix, Ranks};
+    /// use krysp::ranks::{RankAmg, RankMatrix, Ranks};
     /// use krysp::{Cg, gallery};
     ///
     /// let a = gallery::poisson::<f64>(&[20, 20, 20])?;
