@@ -312,7 +312,7 @@ impl<T: Real> Backend<T> for Cuda {
     const ON_HOST: bool = false;
 
     fn class(&self) -> MachineClass {
-        MachineClass::Gpu
+        MachineClass::Gpu { threads: rayon::current_num_threads() }
     }
 
     /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built if

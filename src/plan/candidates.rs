@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::costs::Costs;
-use super::{MachineClass, Method, Preconditioner, Profile, WorkUnits};
+use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::saved::saved;
 
 /// A configuration that may be run.
@@ -76,7 +76,7 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     use Method::*;
     use Preconditioner::*;
     let Context { profile, class, .. } = context;
-    let on_gpu = class == MachineClass::Gpu;
+    let on_gpu = class.is_gpu();
     let mut list: Vec<Candidate> = vec![];
     let mut add = |method, preconditioner, reason: &str| {
         if !has(preconditioner) {

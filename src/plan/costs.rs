@@ -16,6 +16,7 @@ use crate::saved::saved;
 pub(super) use cudss::check_time;
 pub(super) use factorization::{Factorization, SharedSymbolic};
 use threads::Threads::{self, Alike, One, Partly};
+use threads::speedup;
 
 /// Kind of machine on which iterations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,10 @@ pub enum MachineClass {
         threads: usize,
     },
     /// One GPU and its host.
-    Gpu,
+    Gpu {
+        /// Threads of the host.
+        threads: usize,
+    },
 }
 
 /// Estimated costs of one configuration.
@@ -57,7 +61,8 @@ struct Shape {
     rows: f64,
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
-    /// Work to solve, for each row, a dense system with as many unknowns as the row has entries, in units.
+    /// Σ `length²` and Σ `length³` over the rows, in units.
+    rows_squared: f64,
     rows_cubed: f64,
     /// Whether nodes have several unknowns.
     blocks: bool,
@@ -121,7 +126,8 @@ const TABLE: [Line; 14] = [
     line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
     line(
         Preconditioner::Ilu0,
-        |s| 30.0 + 4.0 * s.length,
+        // each entry below the diagonal subtracts a row from another one
+        |s| 50.0 + 3.0 * s.rows_squared,
         0.7,
         |s| 0.4 + 0.1 * s.length,
         |s| ILU0[s.symmetric],
@@ -177,23 +183,21 @@ impl Line {
     /// Costs of setup and application on a machine, from those on two threads of a CPU.
     fn on(&self, class: MachineClass, unit: f64, [setup, application]: [f64; 2]) -> [f64; 2] {
         let launched = |count: f64| count / (unit + LAUNCH);
+        let [for_setup, for_application] = self.threads.map(|kind| class.of_host(kind, unit));
+        let on_host = [setup * for_setup, application * for_application];
         match (class, self.preconditioner) {
-            (MachineClass::Host { threads }, _) => {
-                let [for_setup, for_application] = self.threads.map(|kind| kind.factor(threads, unit));
-                [setup * for_setup, application * for_application]
-            }
-            (MachineClass::Gpu, Preconditioner::Amg) => {
+            (MachineClass::Host { .. }, _) => on_host,
+            (MachineClass::Gpu { .. }, Preconditioner::Amg) => {
                 [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
             }
-            (MachineClass::Gpu, Preconditioner::CuDss) => {
+            (MachineClass::Gpu { .. }, Preconditioner::CuDss) => {
                 [setup + launched(cudss::FIXED[0]), application + launched(cudss::FIXED[1])]
             }
-            // the host computes the diagonal
-            (MachineClass::Gpu, Preconditioner::Jacobi) => [setup * slower(unit) + launched(COPIES), 0.0],
-            (MachineClass::Gpu, one) if one.needs_host() => {
-                [setup * slower(unit), application * slower(unit) + launched(COPIES)]
+            (MachineClass::Gpu { .. }, Preconditioner::Jacobi) => [launched(DIAGONAL * unit + COPIES), 0.0],
+            (MachineClass::Gpu { .. }, one) if one.needs_host() => {
+                [on_host[0], on_host[1] + launched(COPIES)]
             }
-            (MachineClass::Gpu, _) => [setup, application],
+            (MachineClass::Gpu { .. }, _) => [setup, application],
         }
     }
 }
@@ -238,9 +242,16 @@ const SCATTERED: [f64; 2] = [5.0, 14.0];
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// For Jacobi, which the host builds, and for factorizations, which it also applies. `HOST`: time of a multiply-add divided by that on the GPU (a guess: 0.2 ns /
-/// 3.4 ps). `COPIES`: multiply-adds of the GPU that take as long as copying two vectors (a guess: 30 µs).
-const HOST: f64 = 60.0;
+/// Time of a multiply-add of an iteration on two threads of the host divided by that on a GPU. Of 84 attempts with complete and incomplete
+/// factorizations on an H200 (12 and 16 threads of a Xeon; matrices of `../shared/matrices`), setups and iterations took 0.4 (`Ilut`), 0.6
+/// (`Ldl`), 0.9 (`Lu`) and 1.3 (`Cholesky`) times what follows, in the geometric mean.
+const HOST: f64 = 280.0;
+
+/// Multiply-adds of a GPU in the time in which the host computes the diagonal, per multiply-add of an iteration: 0.75 to 0.85 ms for
+/// `heat_sink_transient_80k` (12 threads beside an H200).
+const DIAGONAL: f64 = 120.0;
+
+/// Multiply-adds of a GPU that take as long as copying two vectors. A guess: 30 µs.
 const COPIES: f64 = 1e7;
 
 /// Upper bound of the iterations of CG, as a multiple of the lower bound by `share_of_jacobi`.
@@ -304,20 +315,30 @@ pub(super) fn multiplications(
     class: MachineClass,
 ) -> f64 {
     let scattered = SCATTERED[usize::from(of == Preconditioner::Ilut)];
-    work.0 / by_host(WorkUnits(1.0), profile, class).0 * unit(profile) / scattered
+    let unit = unit(profile);
+    work.0 / class.of_host(One, unit) * unit / scattered
 }
 
-/// Converts work of the host to units of `class`.
+/// Converts work of all threads of the host to units of `class`.
 pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -> WorkUnits {
-    match class {
-        MachineClass::Host { .. } => work,
-        MachineClass::Gpu => work * slower(unit(profile)),
-    }
+    work * class.of_host(Alike, unit(profile))
 }
 
-/// Time of work on the host divided by that on a GPU, for matrices of this `unit`.
-fn slower(unit: f64) -> f64 {
-    HOST * unit / (unit + LAUNCH)
+impl MachineClass {
+    pub(super) fn is_gpu(self) -> bool {
+        matches!(self, MachineClass::Gpu { .. })
+    }
+
+    /// Work units of this machine for one unit of work on two threads of a CPU, if the host does the work.
+    fn of_host(self, kind: Threads, unit: f64) -> f64 {
+        match self {
+            MachineClass::Host { threads } => kind.factor(threads, unit),
+            MachineClass::Gpu { threads } => {
+                let gpu = 1.0 + LAUNCH / unit;
+                kind.factor(threads, unit) * HOST / (speedup(threads, unit) * gpu)
+            }
+        }
+    }
 }
 
 impl Costs {
@@ -332,7 +353,7 @@ impl Costs {
     ) -> Costs {
         let modes = profile.declared.near_null_space;
         let scalar = profile.block == 1 && !modes;
-        let smoothed_by_host = scalar && profile.declared.many_solves && class != MachineClass::Gpu;
+        let smoothed_by_host = scalar && profile.declared.many_solves && !class.is_gpu();
         let unit = unit(profile);
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
         let find = ORDERING * profile.entries as f64 / unit;
@@ -348,11 +369,12 @@ impl Costs {
             entries: profile.entries as f64,
             rows: profile.rows as f64 / unit,
             unit,
-            rows_cubed: profile.rows_cubed() / unit,
+            rows_squared: profile.sum_of_lengths(2) / unit,
+            rows_cubed: profile.sum_of_lengths(3) / unit,
             blocks: profile.block > 1,
             rough: profile.is_rough(),
             modes,
-            smoothed: class == MachineClass::Gpu || smoothed_by_host,
+            smoothed: class.is_gpu() || smoothed_by_host,
             smoothing: if smoothed_by_host { SMOOTHING } else { 1.0 },
             symmetric: usize::from(profile.is_symmetric()),
             ilut: profile.ilut_iterations(),
@@ -361,7 +383,7 @@ impl Costs {
             }),
             spai: match (profile.is_symmetric(), class) {
                 (true, _) => SPAI[2],
-                (_, MachineClass::Gpu) => SPAI[0],
+                (_, MachineClass::Gpu { .. }) => SPAI[0],
                 _ => SPAI[1],
             },
             factor: Factorization {

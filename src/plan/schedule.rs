@@ -320,7 +320,7 @@ impl Scheduler {
         let goes_on = |next: usize| {
             let cost = self.cost(next);
             let untried = self.solve.states[next] == State::Untried;
-            cost <= LAST && (untried || self.class == MachineClass::Gpu) || cost <= TEST
+            cost <= LAST && (untried || self.class.is_gpu()) || cost <= TEST
         };
         let factorize = self.has_failed_direct();
         if self.solve.ran && !self.solve.tested && (factorize || !next.is_some_and(goes_on)) {

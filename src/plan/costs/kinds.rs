@@ -31,13 +31,13 @@ impl Profile {
         self.negative_sums as f64 > ROUGH * self.rows as f64
     }
 
-    /// Σ `length³` over the rows, from the histogram of lengths.
-    pub(super) fn rows_cubed(&self) -> f64 {
-        let cubes = (0..).zip(&self.histogram).map(|(bucket, &rows): (i32, _)| {
+    /// Σ `length^power` over the rows, estimated from the histogram of lengths.
+    pub(super) fn sum_of_lengths(&self, power: i32) -> f64 {
+        let powers = (0..).zip(&self.histogram).map(|(bucket, &rows): (i32, _)| {
             let most = (2f64.powi(bucket) - 1.0).min(self.lengths[4] as f64);
-            rows as f64 * (0.75 * most).powi(3)
+            rows as f64 * (0.75 * most).powi(power)
         });
-        cubes.sum()
+        powers.sum()
     }
 
     pub(super) fn ilut_iterations(&self) -> f64 {

@@ -12,20 +12,24 @@ pub(super) enum Threads {
 }
 
 impl Threads {
-    /// Time of this work divided by that of the iteration, relative to two threads. The speedup of the iteration is that of `SPEEDUP`,
-    /// interpolated linearly in the logarithm of the number of threads.
+    /// Time of this work divided by that of the iteration, relative to two threads.
     pub(super) fn factor(self, threads: usize, unit: f64) -> f64 {
-        let at = (threads.max(1) as f64).log2().min(4.0);
-        let low = (at as usize).min(3);
-        let speedup = SPEEDUP[low] + (SPEEDUP[low + 1] - SPEEDUP[low]) * (at - low as f64);
-        // an iteration of a small matrix is hardly faster on many threads
-        let ratio = 1.0 + (speedup / SPEEDUP[1] - 1.0) * unit / (unit + PARALLEL);
+        let ratio = speedup(threads, unit);
         match self {
             Threads::Alike => 1.0,
             Threads::Partly => 0.5 + 0.5 * ratio,
             Threads::One => ratio,
         }
     }
+}
+
+/// Speedup of an iteration over two threads: that of `SPEEDUP`, interpolated linearly in the logarithm of the number of threads. An iteration
+/// of a small matrix is hardly faster on many threads.
+pub(super) fn speedup(threads: usize, unit: f64) -> f64 {
+    let at = (threads.max(1) as f64).log2().min(4.0);
+    let low = (at as usize).min(3);
+    let speedup = SPEEDUP[low] + (SPEEDUP[low + 1] - SPEEDUP[low]) * (at - low as f64);
+    1.0 + (speedup / SPEEDUP[1] - 1.0) * unit / (unit + PARALLEL)
 }
 
 /// Multiply-adds of an iteration from which on many threads make it faster. A guess: `crack` and `memplus`, below 3e5, gain nothing.
