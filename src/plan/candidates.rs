@@ -96,34 +96,42 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     };
     let positive = profile.has_positive_diagonal();
     if !profile.is_symmetric() {
-        add(BiCgStab, Jacobi, "unsymmetric matrix; needs no setup");
+        add(BiCgStab, Jacobi, "unsymmetric matrix; hardly any setup");
     } else if positive {
-        add(Cg, Jacobi, "symmetric matrix with positive diagonal; needs no setup");
-        add(Cg, Amg, "multigrid: the iterations hardly grow with the unknowns");
+        add(Cg, Jacobi, "symmetric matrix with positive diagonal; hardly any setup");
+        match profile.is_rough() && !profile.declared.near_null_space {
+            true => add(Cg, Amg, "multigrid: many iterations, since many rows have negative sums"),
+            false => add(Cg, Amg, "multigrid: the iterations hardly grow with the unknowns"),
+        }
         if !on_gpu {
             add(Cg, Ic0, "incomplete Cholesky: fewer iterations than with Jacobi");
         }
         add(Cg, Fsai, "approximate inverse: fewer iterations than with Jacobi");
         add(Cg, TwoLevel, "Jacobi and a coarse space: fewer iterations than with Jacobi");
         add(Cg, Cholesky, "complete factorization: a direct solve");
-        add(Minres, Jacobi, "if the matrix is not positive definite");
+        add(Minres, Jacobi, "runs if the matrix proves not to be positive definite");
     } else {
-        add(Minres, Jacobi, "symmetric, not positive definite; needs no setup");
+        add(Minres, Jacobi, "symmetric, not positive definite; hardly any setup");
     }
+    // these do not use the symmetry, and come last for a symmetric matrix
+    let general = |reason: &str| match profile.is_symmetric() {
+        true => format!("{reason}; for general matrices, rarely the best for symmetric ones"),
+        false => reason.to_owned(),
+    };
     if profile.saddle.is_some() {
         add(Idr, SaddlePoint, "block preconditioner: the matrix is a saddle point");
     }
     if profile.zero_diagonal == 0 && !on_gpu {
-        add(BiCgStab, Ilu0, "incomplete LU: fewer iterations than with Jacobi");
+        add(BiCgStab, Ilu0, &general("incomplete LU: fewer iterations than with Jacobi"));
     }
     if on_gpu && !profile.is_symmetric() && positive {
         add(BiCgStab, Amg, "multigrid: few iterations where the diagonal is strong");
     }
-    add(BiCgStab, Spai, "approximate inverse: fewer iterations than with Jacobi");
+    add(BiCgStab, Spai, &general("approximate inverse: fewer iterations than with Jacobi"));
     if on_gpu {
-        add(Idr, Spai, "approximate inverse, if BiCgStab breaks down");
+        add(Idr, Spai, &general("approximate inverse, if BiCgStab breaks down"));
     }
-    add(Idr, Ilut, "threshold ILU after a matching: for weak or zero diagonals");
+    add(Idr, Ilut, &general("threshold ILU after a matching: also for weak or zero diagonals"));
     if profile.is_symmetric() && profile.looks_symmetric() {
         add(Gmres, Ldl, "complete factorization of a symmetric matrix: a direct solve");
     }
@@ -131,6 +139,6 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
         add(Gmres, CuDss, "complete factorization on the GPU: a direct solve");
     }
     add(Gmres, Lu, "complete factorization: a direct solve");
-    add(Gmres, None, "last resort: cannot break down");
+    add(Gmres, None, "fallback: cannot break down");
     list
 }

@@ -4,7 +4,7 @@
 //! alternative, an attempt stops when
 //!
 //! ```text
-//! remaining >= MARGIN next    and    remaining spent >= MARGIN²/HORIZON next²
+//! remaining >= MARGIN * next    and    remaining * spent >= MARGIN²/HORIZON * next²
 //! ```
 //!
 //! so that early, when estimates are poor, a larger difference is required. Decisions do not depend on a clock.
@@ -17,19 +17,19 @@ use krysp_solvers::Progress;
 /// conjugate gradients. Fitted with `cargo bench --bench plan -- --against`; values from 1.3 to 2 give similar results.
 const MARGIN: f64 = 1.5;
 
-/// Upper bound of the remaining iterations, as a multiple of those made. So an attempt is not stopped before it has cost a quarter
-/// (`MARGIN / HORIZON`) of the alternative.
+/// Upper bound of the remaining iterations, as a multiple of those made. As `remaining <= HORIZON * spent`, an attempt is not stopped before
+/// `spent >= MARGIN / HORIZON * next`, a quarter of the cost of the alternative.
 const HORIZON: f64 = 6.0;
 
-/// Least `remaining spent / next²` at which an attempt stops.
+/// Least `remaining * spent / next²` at which an attempt stops.
 const SOONER: f64 = MARGIN * MARGIN / HORIZON;
 
-/// [`HORIZON`] for conjugate gradients with Jacobi, if the cost of the alternative is known: a stagnating attempt stops after 1/9 of that
-/// cost, because most stagnating attempts take several times that cost.
+/// [`HORIZON`] for conjugate gradients with Jacobi, if the cost of the alternative is known. An attempt whose residual stagnates then stops
+/// at `spent = √(SOONER / HORIZON_CG_JACOBI) * next`, a ninth of that cost, because most such attempts would take several times that cost.
 const HORIZON_CG_JACOBI: f64 = 30.0;
 
-/// An estimate after `n` iterations is followed by the next one after `n / LOOK + 1` more, because the cost of an estimate grows with
-/// `n`.
+/// An estimate after `n` iterations is followed by one after `n + n / LOOK + 1` iterations or later, because the cost of an estimate grows
+/// with `n`.
 const LOOK: usize = 16;
 
 /// Minimum number of residuals for an estimate.
@@ -38,21 +38,22 @@ const SEEN: usize = 8;
 /// A candidate that may run instead of the running one.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
-    /// Its index in the list of candidates; `None` for the entry whose cost is the upper limit of the cost of an attempt.
+    /// Its index in the list of candidates; `None` for an additional entry, whose cost limits that of every attempt.
     pub(super) index: Option<usize>,
     /// The part of the cost that does not depend on Jacobi's iterations: the share of the setup and, if known, the cost of the solve.
     pub(super) fixed: WorkUnits,
     /// The candidate, if its iterations are estimated from those of Jacobi.
     pub(super) estimated: Option<Candidate>,
-    /// Whether its cost is a rough estimate, which an elimination ordering would make precise.
+    /// Whether its cost is a rough estimate, which an elimination ordering would make precise, as that of `Cholesky`.
     pub(super) analysable: bool,
-    /// For a suspended attempt with Jacobi: the work spent on its iterations. Its remaining work is at least `(made + spent + remaining) *
-    /// jacobi_per_work - jacobi_made`, with the values of the running attempt ([`Start`]).
+    /// For a suspended attempt with Jacobi: the work spent on its iterations. If the running attempt needs many iterations, Jacobi needs more:
+    /// the remaining work of the suspended attempt is at least `(made + spent + remaining) * jacobi_per_work - jacobi_made`, with the
+    /// values of the running attempt ([`Start`]).
     pub(super) jacobi_made: Option<WorkUnits>,
 }
 
 impl Alternative {
-    /// Its expected cost, if all iterations with Jacobi cost `jacobi`, of which `least` is a lower bound.
+    /// Its expected cost, if all iterations with Jacobi take the work `jacobi`, and at least the work `least`.
     fn cost(&self, jacobi: WorkUnits, least: WorkUnits) -> WorkUnits {
         let least = self.jacobi_made.map_or(0.0, |made| least.0 - made.0);
         let cost = self.fixed + self.estimated.as_ref().map_or(WorkUnits::ZERO, |one| one.solve(jacobi));
@@ -76,7 +77,7 @@ pub(super) enum Verdict {
 /// Estimates that led to the verdict on an attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
-    /// Estimated number of remaining iterations, and whether it is a lower bound: the estimate has reached its upper limit.
+    /// Estimated number of remaining iterations, and whether it was cut off at its limit, so that more are expected.
     pub(super) iterations: f64,
     pub(super) at_least: bool,
     /// Cost of the remaining iterations.
@@ -86,11 +87,22 @@ pub(super) struct Estimate {
     pub(super) next_cost: WorkUnits,
 }
 
+/// When an attempt would be stopped, before it has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlook {
+    /// Index of the best alternative.
+    pub(super) next: Option<usize>,
+    /// Work of the remaining iterations from which on the attempt is stopped.
+    pub(super) remaining: f64,
+    /// First iteration after which it may be stopped.
+    pub(super) earliest: usize,
+}
+
 /// Costs and alternatives with which an attempt starts.
 pub(super) struct Start {
     /// Work of one iteration.
     pub(super) iteration: WorkUnits,
-    /// Minimum number of iterations before the attempt may be stopped.
+    /// Number of iterations before which the attempt is not stopped, as a rule the expected ones: see `Scheduler::monitor`.
     pub(super) granted: f64,
     /// Whether the method is a conjugate gradient method (`Cg` or `Fcg`).
     pub(super) conjugate: bool,
@@ -214,6 +226,11 @@ impl Monitor {
         least.unwrap_or((None, WorkUnits::INFINITE, false))
     }
 
+    pub(super) fn outlook(&self) -> Outlook {
+        let (next, cost, _) = self.best([WorkUnits::ZERO; 2]);
+        Outlook { next, remaining: MARGIN * cost.0, earliest: self.look_at }
+    }
+
     /// Minimum number of iterations before the attempt may be stopped, from the cost of the best alternative.
     fn amortized(&self, work: [WorkUnits; 2]) -> f64 {
         let (_, next, analysable) = self.best(work);
@@ -221,8 +238,8 @@ impl Monitor {
     }
 }
 
-/// Estimated remaining iterations, if the residual continues to fall as from the second to the last quarter of the iterations so far. The
-/// residual of a quarter is its minimum, because that of conjugate gradients may first rise. Infinite if the residual stagnates.
+/// Estimated remaining iterations, if the residual continues to fall as from quarter 2 to quarter 4 of the iterations so far. The residual of
+/// a quarter is its minimum, because that of conjugate gradients may first rise. Infinite if the residual stagnates.
 fn iterations_needed(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);

@@ -4,9 +4,10 @@ use super::candidates::{Candidate, candidates};
 use super::context::Context;
 use super::costs::MANY_SOLVES;
 use super::declarations::{Declarations, Declared, check_declared};
+use super::monitor::Outlook;
 use super::schedule::Scheduler;
 use super::solved::configuration;
-use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
+use super::{Backend, Costs, Method, PlannedSolver, Preconditioner, Profile, WorkUnits};
 use crate::error::{Error, Result};
 use crate::formats::{Csr, looks_symmetric, sample_looks_symmetric};
 use crate::host::Host;
@@ -362,6 +363,25 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 }
 
+impl<T: Real, M> Plan<'_, T, M> {
+    /// Prints the expected cost of a solve, and what it consists of.
+    fn write_costs(&self, f: &mut fmt::Formatter<'_>, costs: &Costs, cost: WorkUnits) -> fmt::Result {
+        let Costs { setup, refresh, iteration, iterations, .. } = *costs;
+        if iterations > 0.0 {
+            write!(f, "; expected cost of a solve {:.0}", cost.0)?;
+        }
+        write!(f, "; setup {:.0}", setup.0)?;
+        if self.options.values_change {
+            write!(f, ", new values {:.0}", refresh.0)?;
+        }
+        match iterations {
+            0.0 => write!(f, ", iterations of {:.1}", iteration.0),
+            1.0 => write!(f, ", 1 iteration of {:.1}", iteration.0),
+            _ => write!(f, ", {iterations:.0} iterations of {:.1}", iteration.0),
+        }
+    }
+}
+
 /// Candidates of one method, with each preconditioner of a list that suits it. Complete factorizations are left out, because they solve
 /// the system by themselves: callers who name a method want its iterations.
 fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<Candidate> {
@@ -385,30 +405,30 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
 }
 
 /// Prints the profile, the declarations, and the candidates with their expected costs, in the order in which they would run if all of
-/// them failed.
+/// them failed; for the first one also when it would be stopped.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.profile, self.options.declarations)?;
         let list = self.list();
-        for (at, (index, _)) in (1..).zip(self.scheduler().order()) {
-            let at: usize = at;
-            let Some(Candidate { method, preconditioner, reason, costs, .. }) = list.get(index) else {
-                continue;
-            };
-            write!(f, "\n{at}. {}: {reason}", configuration(*method, *preconditioner))?;
-            write!(f, "; estimated cost: setup {:.0}", costs.setup.0)?;
-            if self.options.values_change {
-                write!(f, ", new values {:.0}", costs.refresh.0)?;
-            }
-            write!(f, ", iteration {:.1}", costs.iteration.0)?;
-            if costs.iterations > 0.0 {
-                write!(f, ", about {:.0} iterations expected", costs.iterations)?;
+        let (order, outlook) = (self.scheduler().order(), self.scheduler().outlook());
+        let place = |of: usize| order.iter().position(|(index, _)| *index == of).map(|at: usize| at + 1);
+        for (at, &(index, cost)) in order.iter().enumerate() {
+            let Some(one) = list.get(index) else { continue };
+            let Candidate { method, preconditioner, reason, costs, .. } = one;
+            write!(f, "\n{}. {}: {reason}", at + 1, configuration(*method, *preconditioner))?;
+            self.write_costs(f, costs, cost)?;
+            let Some(Outlook { next, remaining, earliest }) = outlook.filter(|_| at == 0) else { continue };
+            write!(f, "\n   runs first, and its residuals correct the costs of the others")?;
+            if let Some(next) = next.and_then(place) {
+                write!(f, "; gives way to {next} if it is expected to cost {remaining:.0} more")?;
+                write!(f, ", after {earliest} iterations or later")?;
             }
         }
-        write!(
-            f,
-            "\n(a cost of 1 is one iteration of Cg with Jacobi; the first attempt shows what others will cost)"
-        )?;
+        write!(f, "\n(a cost of 1 is the work of one iteration of Cg with Jacobi")?;
+        match self.options.solves {
+            Some(solves) if solves > 1 => write!(f, "; setups are shared by {solves} solves)")?,
+            _ => write!(f, ")")?,
+        }
         self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }

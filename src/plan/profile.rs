@@ -300,7 +300,7 @@ impl fmt::Display for Profile {
             write!(f, "; {} rows and {} columns are empty", self.empty_rows, self.empty_cols)?;
         }
         let [least, most] = self.row_scale;
-        write!(f, "; largest entries from {least:.1e} to {most:.1e}")?;
+        write!(f, "; largest entry of a row from {least:.1e} to {most:.1e}")?;
         if self.rows != self.cols {
             return Ok(());
         }
@@ -315,10 +315,10 @@ impl fmt::Display for Profile {
         } else {
             write!(
                 f,
-                "\nnot symmetric: off the diagonal {:.0} % of the positions are mirrored",
+                "\nnot symmetric: off the diagonal, {:.0} % of the entries have a mirror image",
                 share(self.mirrored)
             )?;
-            write!(f, ", {:.0} % of the values", share(self.symmetric))?;
+            write!(f, ", {:.0} % one with the same value", share(self.symmetric))?;
         }
         write!(f, "\ndiagonal: ")?;
         match self.has_positive_diagonal() {
@@ -329,7 +329,11 @@ impl fmt::Display for Profile {
         if weak > 0 {
             write!(f, ", {weak} weak")?;
         }
-        write!(f, "; {:.0} % of rows dominant", 100.0 * self.dominant as f64 / self.rows.max(1) as f64)?;
+        write!(
+            f,
+            "; {:.0} % of rows diagonally dominant",
+            100.0 * self.dominant as f64 / self.rows.max(1) as f64
+        )?;
         if let Some(spectrum) = &self.spectrum {
             write!(f, "\n{spectrum}")?;
         }

@@ -27,6 +27,7 @@ use super::Candidate;
 use super::WorkUnits;
 use super::context::Context;
 use super::costs::{Factorization, MachineClass};
+use super::monitor::Outlook;
 use super::{Preconditioner, Profile};
 use state::{Built, Pending, Record, Solve, State};
 
@@ -442,6 +443,21 @@ impl Scheduler {
         let record = &self.found.records[index];
         let again = record.values < self.found.refreshes && self.found.solves >= record.retry;
         record.failures > 0 && !again
+    }
+
+    /// When the first candidate of the next solve would be stopped.
+    pub(super) fn outlook(mut self) -> Option<Outlook> {
+        let mut action = self.begin();
+        loop {
+            action = match action {
+                Action::Analyse => self.next(Event::Analysed(Factorization::estimate(&self.profile)), 0),
+                Action::Rearrange { .. } => self.next(Event::Rearranged(false), 0),
+                Action::Build { index, .. } | Action::Renew { index } | Action::Run { index } => {
+                    return Some(self.monitor(index).outlook());
+                }
+                Action::TestConsistency { .. } | Action::Finish => return None,
+            };
+        }
     }
 
     /// The order in which candidates run if each of them fails, with their expected costs at that point.

@@ -27,7 +27,7 @@ impl Profile {
     }
 
     /// Whether constants are far from the near-null space of a symmetric matrix, so that aggregation is not expected to help.
-    pub(super) fn is_rough(&self) -> bool {
+    pub(in crate::plan) fn is_rough(&self) -> bool {
         self.negative_sums as f64 > ROUGH * self.rows as f64
     }
 
