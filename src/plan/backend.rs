@@ -6,7 +6,7 @@ use super::matched::{Begins, Matched};
 use super::on_gpu::HostPreconditioner;
 use super::running::{AnyPreconditioner, Prepared, WithNullSpace};
 use super::{MachineClass, Preconditioner};
-use crate::choice::{Machine, Operator};
+use crate::choice::{Formats, Machine, Operator};
 #[cfg(feature = "cuda")]
 use crate::device::Cuda;
 use crate::error::{Error, Result};
@@ -202,7 +202,13 @@ fn factorized<T: Real>(
     })
 }
 
-impl<T: Real> Backend<T> for Host {
+/// A machine on which the host iterates: [`Host`], or [`Formats`], whose formats alone differ.
+#[doc(hidden)]
+pub trait OnHost {}
+impl OnHost for Host {}
+impl<T: Real> OnHost for Formats<T> {}
+
+impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T> for M {
     const ON_HOST: bool = true;
 
     fn class(&self) -> MachineClass {
@@ -221,11 +227,11 @@ impl<T: Real> Backend<T> for Host {
         &self,
         preconditioner: Preconditioner,
         csr: &Csr<T>,
-        operator: &Operator<Self::Vector>,
+        operator: &Operator<HostVector<T>>,
         factors: ForFactors<'_, T>,
-    ) -> Result<AnyPreconditioner<T, Self::Vector>> {
+    ) -> Result<AnyPreconditioner<T, HostVector<T>>> {
         let known = factors.known;
-        let m: AnyPreconditioner<T, Self::Vector> = match preconditioner {
+        let m: AnyPreconditioner<T, HostVector<T>> = match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
@@ -240,25 +246,25 @@ impl<T: Real> Backend<T> for Host {
     /// Uses the CSR matrix, because other formats would first gather the entries from their slots.
     fn residual(
         csr: &Csr<T>,
-        _: &Operator<Self::Vector>,
-        b: &Self::Vector,
-        x: &Self::Vector,
-        r: &mut Self::Vector,
+        _: &Operator<HostVector<T>>,
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &mut HostVector<T>,
     ) -> Result<()> {
         Ok(csr.residual(b, x, r)?)
     }
 
     fn save_preconditioner(
         preconditioner: Preconditioner,
-        m: &dyn Prepared<T, Self::Vector>,
+        m: &dyn Prepared<T, HostVector<T>>,
         to: &mut FileWriter<'_>,
     ) -> bool {
-        if let Some(deflated) = (m as &dyn Any).downcast_ref::<WithNullSpace<T, Self::Vector>>() {
-            return Self::save_preconditioner(preconditioner, &**deflated.inner(), to);
+        if let Some(deflated) = (m as &dyn Any).downcast_ref::<WithNullSpace<T, HostVector<T>>>() {
+            return <M as Backend<T>>::save_preconditioner(preconditioner, &**deflated.inner(), to);
         }
         match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => false,
-            Preconditioner::Jacobi => put::<PositiveJacobi<T, Self::Vector>, _, _>(m, to),
+            Preconditioner::Jacobi => put::<PositiveJacobi<T, HostVector<T>>, _, _>(m, to),
             Preconditioner::Amg => put::<Amg<T>, _, _>(m, to),
             Preconditioner::Fsai => put::<Fsai<T>, _, _>(m, to),
             Preconditioner::Spai => put::<Spai<T>, _, _>(m, to),
@@ -283,12 +289,12 @@ impl<T: Real> Backend<T> for Host {
     fn load_preconditioner(
         preconditioner: Preconditioner,
         from: &mut FileReader<'_>,
-    ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
+    ) -> Loaded<AnyPreconditioner<T, HostVector<T>>> {
         Ok(match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => {
                 return Err(InconsistentData);
             }
-            Preconditioner::Jacobi => Box::new(from.read::<PositiveJacobi<T, Self::Vector>>()?),
+            Preconditioner::Jacobi => Box::new(from.read::<PositiveJacobi<T, HostVector<T>>>()?),
             Preconditioner::Amg => Box::new(from.read::<Amg<T>>()?),
             Preconditioner::Fsai => Box::new(from.read::<Fsai<T>>()?),
             Preconditioner::Spai => Box::new(from.read::<Spai<T>>()?),

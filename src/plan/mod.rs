@@ -60,7 +60,6 @@ mod schedule;
 mod solved;
 mod solver;
 mod spectrum;
-mod with_formats;
 mod work;
 
 pub use backend::Backend;
