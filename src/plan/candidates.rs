@@ -113,9 +113,9 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     } else {
         add(Minres, Jacobi, "symmetric, not positive definite; hardly any setup");
     }
-    // these do not use the symmetry, and come last for a symmetric matrix
+    // for a symmetric matrix these come last
     let general = |reason: &str| match profile.is_symmetric() {
-        true => format!("{reason}; for general matrices, rarely the best for symmetric ones"),
+        true => format!("{reason} (does not use the symmetry)"),
         false => reason.to_owned(),
     };
     if profile.saddle.is_some() {

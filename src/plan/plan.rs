@@ -368,9 +368,11 @@ impl<T: Real, M> Plan<'_, T, M> {
     fn write_costs(&self, f: &mut fmt::Formatter<'_>, costs: &Costs, cost: WorkUnits) -> fmt::Result {
         let Costs { setup, refresh, iteration, iterations, .. } = *costs;
         if iterations > 0.0 {
-            write!(f, "; expected cost of a solve {:.0}", cost.0)?;
+            write!(f, "; expected cost of a solve {:.0}: ", cost.0)?;
+        } else {
+            write!(f, "; ")?;
         }
-        write!(f, "; setup {:.0}", setup.0)?;
+        write!(f, "setup {:.0}", setup.0)?;
         if self.options.values_change {
             write!(f, ", new values {:.0}", refresh.0)?;
         }

@@ -460,9 +460,10 @@ impl Scheduler {
         }
     }
 
-    /// The order in which candidates run if each of them fails, with their expected costs at that point.
+    /// The order in which candidates run if each of them fails, with the costs that are expected of them at first.
     pub(super) fn order(mut self) -> Vec<(usize, WorkUnits)> {
         let (mut order, mut index, mut action) = (vec![], 0, self.begin());
+        let costs: Vec<_> = (0..self.found.candidates.len()).map(|index| self.cost(index)).collect();
         loop {
             let event = match action {
                 Action::Finish => return order,
@@ -470,7 +471,7 @@ impl Scheduler {
                 Action::Rearrange { .. } => Event::Rearranged(false),
                 Action::TestConsistency { .. } => Event::Tested(false),
                 Action::Build { index: at, .. } | Action::Renew { index: at } | Action::Run { index: at } => {
-                    order.push((at, self.cost(at)));
+                    order.push((at, costs[at]));
                     index = at;
                     let end = End::Failed { indefinite: false };
                     Event::Ended(Ended { iterations: 0, residual: f64::NAN, improved: false, end })
