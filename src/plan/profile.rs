@@ -238,14 +238,16 @@ impl Count {
             let mirrored = mirrored.to_f64();
             let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
             self.mirrored += 2;
-            if value == mirrored {
+            let (difference, larger) = ((value - mirrored).abs(), value.abs().max(mirrored.abs()));
+            let rounding = 100.0 * T::EPSILON * larger;
+            if difference <= rounding {
                 self.symmetric += 2 - zeros;
                 continue;
             }
             // rounding is also relative to √|aᵢᵢ aⱼⱼ|: assembled entries that nearly cancel keep the rounding errors of their terms
             let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
-            let rounding = 100.0 * T::EPSILON * assembled.max(value.abs()).max(mirrored.abs());
-            self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };
+            let rounding = rounding.max(100.0 * T::EPSILON * assembled);
+            self.symmetric += if difference <= rounding { 2 - zeros } else { -zeros };
             self.skew += if zeros == 0 && (value + mirrored).abs() <= rounding { 2 } else { 0 };
         }
         if most > 0.0 {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Restart length of GMRES: longer than its default, because hard systems need it. Not measured; chosen as twice the
 /// default.
-const RESTART: usize = 60;
+pub(super) const RESTART: usize = 60;
 
 /// Number of announced solves from which on a host reorders a matrix before the first solve if its rows read `x` from far
 /// apart. Not measured.
