@@ -299,8 +299,7 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] krysp_kernels::cuda::Error),
-    /// Another MPI rank has failed, so this one cannot continue.
-    #[cfg(feature = "mpi")]
+    /// Another rank has failed, so this one cannot continue.
     #[error("rank {rank} failed: {message}")]
     Rank {
         /// The rank that failed first.
@@ -308,10 +307,9 @@ pub enum Error {
         /// Its error.
         message: String,
     },
-    /// MPI is missing, or does not support what is needed.
-    #[cfg(feature = "mpi")]
-    #[error("MPI: {0}")]
-    Mpi(String),
+    /// Ranks could not be started, or cannot communicate.
+    #[error("ranks: {0}")]
+    Communication(String),
     /// An error of the solver, or of its checks of vector spaces.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),

@@ -330,7 +330,6 @@ impl<T: Real> HostBasis<T> {
     }
 
     /// Replaces this rank's coefficients of the last projection by their sums over all ranks.
-    #[cfg(feature = "mpi")]
     pub(crate) fn replace_coefficients(&mut self, c: &[T]) {
         self.coefficients[..c.len()].copy_from_slice(c);
     }

@@ -79,7 +79,6 @@ pub mod partition;
 mod permutation;
 pub mod plan;
 pub mod preconditioners;
-#[cfg(feature = "mpi")]
 pub mod ranks;
 pub mod saved;
 mod scaling;

@@ -5,7 +5,7 @@
 //! processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths ([`by_length_classes`],
 //! [`by_least_padding`]), which needs less padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead
 //! of rows. [`quality`] returns what the tables of the paper print of the parts. [`RowShares`] is such a cut of
-//! a matrix, which [`HostAndGpus`](crate::host_and_gpus) multiplies by the host and GPUs together.
+//! a matrix, which `HostAndGpus` multiplies by the host and GPUs together.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
@@ -23,7 +23,6 @@
 
 mod balance;
 mod blocks;
-#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 mod cut;
 mod halo;
 mod padding;
@@ -32,7 +31,6 @@ mod shares;
 
 pub use balance::Balance;
 pub use blocks::by_diagonal_blocks;
-#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 pub(crate) use cut::Cut;
 pub use halo::{HaloSize, halo};
 pub use krysp_kernels::ranges::{even_parts, ranges};

@@ -46,7 +46,6 @@ impl<T: Real> HostBorder<T> {
     }
 
     /// The entries in columns of other processors.
-    #[cfg(feature = "mpi")]
     pub(crate) fn outside(&self) -> Result<Csr<T>> {
         Ok(self.outside.origin().in_host_memory()?.into_owned())
     }

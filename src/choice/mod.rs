@@ -24,7 +24,6 @@
 //! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
 //! only, and [`Choice::of`] works for machines that are not available.
 
-#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 mod border;
 mod calibrate;
 mod calibrated;
@@ -39,7 +38,6 @@ mod predicted;
 mod ranking;
 mod saved;
 
-#[cfg(any(feature = "cuda", feature = "mpi", feature = "testing", test))]
 pub(crate) use border::HostBorder;
 pub(crate) use calibrated::{Key, key as calibration_key, path as calibration_file};
 

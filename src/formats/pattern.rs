@@ -16,7 +16,6 @@ use std::sync::{Arc, LazyLock};
 /// matrix, and by matrices with the same pattern.
 #[derive(Debug)]
 // public because a public trait of the module `ranks` has it as an associated type
-#[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct Pattern {
     pub(crate) offsets: Arc<Offsets>,
     pub(super) cols: usize,

@@ -35,7 +35,6 @@ mod write;
 pub use crate::error::{ReadError, WriteError};
 pub(super) use finite::not_finite;
 pub use number::Number;
-#[cfg(feature = "mpi")]
 pub(crate) use read::read_part;
 pub use read::{parse, read};
 pub use write::{write, write_array, write_coordinate, write_to};

@@ -105,7 +105,6 @@ fn skew<T: Real>(triangle: &Csr<T>) -> Result<Csr<T>> {
 }
 
 /// The entries of a file, with their mirror images for a symmetric or skew-symmetric matrix.
-#[cfg(feature = "mpi")]
 pub(crate) fn both_triangles<T: Real>(part: &Coordinate<T>) -> Vec<(u64, u64, T)> {
     let mut entries = Vec::with_capacity(part.value.len());
     for ((&row, &col), &value) in part.row.iter().zip(&part.col).zip(&part.value) {

@@ -224,7 +224,6 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
 }
 
 /// Computes rows of `Mᵀ` on a pattern, from the columns of the matrix, stored as rows.
-#[cfg(feature = "mpi")]
 pub(crate) fn on_pattern<T: Real>(columns: &Csr<T>, pattern: Pattern) -> Result<Csr<T>> {
     let values = Buffer::zeros(pattern.entries());
     let space = columns.source().domain().clone();

@@ -1,8 +1,8 @@
 //! Constructors of distributed matrices: from entries given on any rank, from a file, or from one rank.
 
+use super::collective::Ranks;
 use super::local::Local;
 use super::matrix::RankMatrix;
-use super::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::formats::{Csr, Format, node_rows};
 use crate::io::matrix_market::{Number, read_part};

@@ -1,13 +1,14 @@
-//! Communication between ranks: processes of MPI ([`raw`]), or threads of one process ([`threads`]).
+//! Communication between ranks: processes of MPI ([`mpi`], with the feature `mpi`), or threads of one process ([`threads`]).
 //!
 //! No call blocks, except those that start and finalize MPI and that duplicate a communicator: callers poll
 //! for completion, and can detect a failed rank meanwhile.
 
-use super::{raw, threads};
+#[cfg(feature = "mpi")]
+use super::mpi;
+use super::threads;
 use crate::error::{Error, Result};
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
-use std::time::Duration;
 
 /// Buffer of messages.
 pub(crate) trait Buffer<X>: AsRef<[X]> + AsMut<[X]> {}
@@ -16,47 +17,56 @@ impl<X, B: AsRef<[X]> + AsMut<[X]>> Buffer<X> for B {}
 /// Parts of a buffer, each with the rank that it is sent to or received from.
 pub(super) type Ranges = [(usize, Range<usize>)];
 
+/// Evaluates an expression for the variant that a value has. `Comm => Flight` wraps its value in the variant of the
+/// same name.
+macro_rules! dispatch {
+    ($kind:ident => $result:ident, $value:expr, $inner:ident => $call:expr) => {
+        match $value {
+            #[cfg(feature = "mpi")]
+            $kind::Mpi($inner) => $result::Mpi($call),
+            $kind::Thread($inner) => $result::Thread($call),
+        }
+    };
+    ($kind:ident, $value:expr, $inner:ident => $call:expr) => {
+        match $value {
+            #[cfg(feature = "mpi")]
+            $kind::Mpi($inner) => $call,
+            $kind::Thread($inner) => $call,
+        }
+    };
+}
+
 /// This rank, and its connection to the others.
 pub(super) enum Comm {
-    Mpi(raw::Comm),
+    #[cfg(feature = "mpi")]
+    Mpi(mpi::Comm),
     Thread(threads::Comm),
 }
 
 impl Comm {
     /// This rank, from 0.
     pub(super) fn rank(&self) -> usize {
-        match self {
-            Comm::Mpi(comm) => comm.rank,
-            Comm::Thread(comm) => comm.rank,
-        }
+        dispatch!(Comm, self, comm => comm.rank)
     }
 
     /// Number of ranks.
     pub(super) fn size(&self) -> usize {
-        match self {
-            Comm::Mpi(comm) => comm.size,
-            Comm::Thread(comm) => comm.size,
-        }
+        dispatch!(Comm, self, comm => comm.size)
     }
 
     /// Starts to gather equally many numbers from each rank.
     pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
-        Ok(match self {
-            Comm::Mpi(comm) => Flight::Mpi(comm.gather(own)?),
-            Comm::Thread(comm) => Flight::Thread(comm.gather(own)),
-        })
+        Ok(dispatch!(Comm => Flight, self, comm => comm.gather(own)?))
     }
 
     /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
     pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let (got, ranks) = (own.len(), self.size());
         if got != ranks {
-            return Err(Error::Mpi(format!("got {got} numbers, expected one for each of {ranks} ranks")));
+            let message = format!("got {got} numbers, expected one for each of {ranks} ranks");
+            return Err(Error::Communication(message));
         }
-        Ok(match self {
-            Comm::Mpi(comm) => Flight::Mpi(comm.turn(own)?),
-            Comm::Thread(comm) => Flight::Thread(comm.turn(&own)),
-        })
+        Ok(dispatch!(Comm => Flight, self, comm => comm.turn(own)?))
     }
 
     /// Prepares repeated messages between this rank and others.
@@ -82,111 +92,79 @@ impl Comm {
     ) -> Result<Messages<X, B>> {
         let [going, coming] = [send.as_ref().len(), receive.as_ref().len()];
         if [going, coming] != [end(sends), end(receives)] {
-            return Err(Error::Mpi(format!(
-                "buffers of {going} and {coming} numbers do not match the messages"
-            )));
+            let message = format!("buffers of {going} and {coming} numbers do not match the messages");
+            return Err(Error::Communication(message));
         }
-        Ok(match self {
-            Comm::Mpi(comm) => Messages::Mpi(comm.messages_in(tag, sends, receives, send, receive)?),
-            Comm::Thread(comm) => Messages::Thread(comm.messages(tag, [sends, receives], [send, receive])),
-        })
+        Ok(dispatch!(Comm => Messages, self, comm => comm.messages_in(tag, sends, receives, send, receive)?))
     }
 
     /// A hash of the name of the machine that this rank runs on; zero if all ranks are in one process.
     #[cfg(feature = "cuda")]
     pub(super) fn machine(&self) -> u64 {
-        match self {
-            Comm::Mpi(comm) => comm.machine(),
-            Comm::Thread(_) => 0,
-        }
+        dispatch!(Comm, self, comm => comm.machine())
     }
 
     /// Reports the failure of this rank to another one.
     pub(super) fn report_failure(&self, rank: usize, message: &str) {
-        match self {
-            Comm::Mpi(comm) => comm.report_failure(rank, message),
-            Comm::Thread(comm) => comm.report_failure(rank, message),
-        }
+        dispatch!(Comm, self, comm => comm.report_failure(rank, message));
     }
 
     /// A failure that was reported to this rank, if any: the rank that failed, and its message.
     pub(super) fn failure(&self) -> Option<(usize, String)> {
-        match self {
-            Comm::Mpi(comm) => comm.failure(),
-            Comm::Thread(comm) => comm.failure(),
-        }
+        dispatch!(Comm, self, comm => comm.failure())
     }
 
     /// Sleeps between two rounds of polling, because there may be more ranks than cores.
     pub(super) fn sleep(&self) {
-        match self {
-            Comm::Mpi(_) => std::thread::sleep(Duration::from_micros(20)),
-            Comm::Thread(comm) => comm.sleep(),
-        }
+        dispatch!(Comm, self, comm => comm.sleep());
     }
 }
 
 /// A collective operation in flight, with its buffers.
 pub(super) enum Flight<X: Plain> {
-    Mpi(raw::Flight<X>),
+    #[cfg(feature = "mpi")]
+    Mpi(mpi::Flight<X>),
     Thread(threads::Flight<X>),
 }
 
 impl<X: Plain + Default> Flight<X> {
     /// Returns whether the operation is complete.
     pub(super) fn landed(&mut self) -> bool {
-        match self {
-            Flight::Mpi(flight) => flight.landed(),
-            Flight::Thread(flight) => flight.landed(),
-        }
+        dispatch!(Flight, self, flight => flight.landed())
     }
 
     /// The numbers received, in the order of the ranks; empty if the operation is not complete.
     pub(super) fn received(self) -> Vec<X> {
-        match self {
-            Flight::Mpi(flight) => flight.received(),
-            Flight::Thread(flight) => flight.received(),
-        }
+        dispatch!(Flight, self, flight => flight.received())
     }
 }
 
 /// Messages that are sent and received repeatedly.
 pub(super) enum Messages<X: Plain, B: Buffer<X> = Vec<X>> {
-    Mpi(raw::Messages<X, B>),
-    Thread(threads::Messages<B>),
+    #[cfg(feature = "mpi")]
+    Mpi(mpi::Messages<X, B>),
+    Thread(threads::Messages<X, B>),
 }
 
 impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     /// The send buffer; `None` while messages are in flight.
     pub(super) fn outgoing(&mut self) -> Option<&mut B> {
-        match self {
-            Messages::Mpi(messages) => messages.outgoing(),
-            Messages::Thread(messages) => messages.outgoing(),
-        }
+        dispatch!(Messages, self, messages => messages.outgoing())
     }
 
     /// The receive buffer; `None` while messages are in flight.
     pub(super) fn received(&self) -> Option<&B> {
-        match self {
-            Messages::Mpi(messages) => messages.received(),
-            Messages::Thread(messages) => messages.received(),
-        }
+        dispatch!(Messages, self, messages => messages.received())
     }
 
     /// Starts to send and to receive.
     pub(super) fn start(&mut self) {
-        match self {
-            Messages::Mpi(messages) => messages.start(),
-            Messages::Thread(messages) => messages.start::<X>(),
-        }
+        dispatch!(Messages, self, messages => messages.start());
     }
 
     /// Returns whether all messages have been sent and received.
     pub(super) fn landed(&mut self) -> bool {
-        match self {
-            Messages::Mpi(messages) => messages.landed(),
-            Messages::Thread(messages) => messages.landed::<X>(),
-        }
+        dispatch!(Messages, self, messages => messages.landed())
     }
 }
 

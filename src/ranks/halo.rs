@@ -1,7 +1,7 @@
 //! Halo exchange: communication of vector entries between ranks.
 
+use super::collective::{HALO, Ranks};
 use super::comm::{Buffer, Messages};
-use super::ranks::{HALO, Ranks};
 use crate::error::{Error, Result};
 use crate::numbers::Real;
 use krysp_kernels::buffer::Plain;
@@ -89,6 +89,7 @@ impl Routes {
 
     /// Exchanges once: returns the values of the ghosts. `own` has the values of this rank's entries, `width`
     /// for each. Collective: all ranks call this.
+    #[cfg(feature = "cuda")]
     pub(crate) fn ghosts<X: Plain + Default>(&self, width: usize, own: &[X]) -> Result<Vec<X>> {
         let numbers = |&entry: &u32| own[entry as usize * width..][..width].iter().copied();
         let part = |sent: Range<usize>| self.sent[sent].iter().flat_map(numbers).collect();
@@ -223,7 +224,7 @@ fn outgoing<T: Real, B: Buffer<T>>(messages: &mut Messages<T, B>) -> Result<&mut
 }
 
 fn in_flight() -> Error {
-    Error::Mpi("messages of the preceding product are still in flight".into())
+    Error::Communication("messages of the preceding product are still in flight".into())
 }
 
 /// The transpose of a [`HaloExchange`]: values at ghosts are added to the entries of their owners.

@@ -1,7 +1,7 @@
 //! Ranks that are threads of this process.
 
+use super::collective::Ranks;
 use super::comm::Comm;
-use super::ranks::Ranks;
 use super::threads;
 use crate::error::{Error, Result};
 use krysp_kernels::interrupt::Scope;
@@ -11,8 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
     /// Runs `work` on `count` ranks that are threads of this process, and returns the results in the order of
-    /// the ranks. Does not need `mpirun` and does not initialize MPI; the program is still linked to an MPI
-    /// library, because the feature `mpi` is.
+    /// the ranks. Needs neither MPI nor the feature `mpi`.
     ///
     /// The threads of the current Rayon pool are divided among the ranks: on 16 cores, each of 4 ranks has a
     /// pool of 4 threads. Results are bitwise equal to those of the same number of MPI ranks. Return plain data,
@@ -49,12 +48,12 @@ impl Ranks {
         E: From<Error> + fmt::Display + Send,
     {
         let (pools, scope) = (pools(count)?, Scope::current());
-        let comms = threads::Comm::all(count).into_iter();
-        let ranks: Vec<Ranks> = comms.map(|comm| Comm::Thread(comm).into()).collect();
+        let comms = threads::Comm::all(count);
+        let ranks: Vec<Ranks> = comms.iter().map(|comm| Comm::Thread(comm.clone()).into()).collect();
         let results: Vec<_> = (0..count).map(|_| Mutex::new(None)).collect();
         let on_rank = |rank: usize| {
+            let _end = End(&comms[rank]);
             let ranks = &ranks[rank];
-            let _end = End(ranks);
             let work = || ranks.run(|| work(ranks));
             let result = scope.as_ref().map_or_else(work, |scope| scope.run(work));
             let follows = ranks.follows_a_failure();
@@ -68,13 +67,11 @@ impl Ranks {
 }
 
 /// Announces the end of a rank's work on drop, also if it panics.
-struct End<'r>(&'r Ranks);
+struct End<'c>(&'c threads::Comm);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        if let Comm::Thread(comm) = self.0.comm() {
-            comm.end();
-        }
+        self.0.end();
     }
 }
 
@@ -87,7 +84,7 @@ fn pools(count: usize) -> Result<Vec<ThreadPool>> {
     let each = (rayon::current_num_threads() / count).max(1);
     let pool = |_| ThreadPoolBuilder::new().num_threads(each).build();
     let pools: std::result::Result<_, _> = (0..count).map(pool).collect();
-    pools.map_err(|error| Error::Mpi(format!("cannot start the threads of {count} ranks: {error}")))
+    pools.map_err(|error| Error::Communication(format!("cannot start the threads of {count} ranks: {error}")))
 }
 
 /// Runs `work` in all pools at once, each with its index, and waits for all.

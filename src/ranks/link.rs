@@ -5,9 +5,9 @@
 //! open by its handle; their kernels then write to it over NVLink or PCIe, as in one process with several
 //! GPUs. If that is not possible, or ranks are threads of one process, all data are sent through pinned host memory.
 
+use super::collective::Ranks;
 use super::halo::Routes;
 use super::local::Link;
-use super::ranks::Ranks;
 use super::teams::Team;
 use crate::device::Cuda;
 use crate::error::Result;

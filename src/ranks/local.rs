@@ -1,7 +1,7 @@
 //! The memory of a rank's part of vectors and matrices: host memory, or a GPU.
 
+use super::collective::{Own, Ranks};
 use super::halo::{HaloExchange, Routes};
-use super::ranks::{Own, Ranks};
 use crate::choice::{HostBorder, Machine, Stores};
 use crate::error::Result;
 use crate::formats::Csr;
@@ -15,7 +15,7 @@ use std::fmt;
 /// The basis type of a rank's part.
 pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as BasicVector>::Basis;
 
-/// Machine that a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
+/// Machine that a rank computes with: the threads of [`Host`], or the GPU of a `Cuda`.
 pub trait Local<T: Real>: RankMemory<T> {}
 
 impl<T: Real> Local<T> for Host {}

@@ -1,8 +1,8 @@
 //! Matrices whose rows are distributed over the ranks.
 
+use super::collective::Ranks;
 use super::halo::Routes;
 use super::local::{Local, OffDiagonal, RankMemory};
-use super::ranks::Ranks;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::choice::Operator;

@@ -1,21 +1,38 @@
-//! Solves one system on many machines with MPI: each rank has some of the rows, and every method runs on all
-//! ranks together.
+//! Solves one system on several ranks: each rank has some of the rows, and every method runs on all ranks together.
 //!
-//! ```no_run
-//! use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
-//! use krysp::{Cg, Ic0, LinearOperator, Space};
+//! Ranks are threads of one process ([`Ranks::threads`]):
 //!
-//! fn main() -> krysp::Result<()> {
-//!     let ranks = Ranks::world()?;
-//!     ranks.run(|| {
-//!         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", RowDistribution::ByEntries)?;
-//!         let m = BlockJacobi::new(&a, Ic0::new)?;
-//!         let b = vec![1.0; a.domain().local_len()];
-//!         let solution = Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?;
-//!         println!("{}", solution.report);
-//!         Ok(())
-//!     })
-//! }
+//! ```
+//! use krysp::ranks::{RankAmg, RankMatrix, Ranks, RowDistribution};
+//! use krysp::{Cg, LinearOperator, Space};
+//!
+//! // −u″ on 1000 points; each rank gives some of the entries, of any rows
+//! let n = 1000;
+//! let solve = |ranks: &Ranks| {
+//!     let mut entries = vec![];
+//!     for i in (ranks.rank() as u64..n).step_by(ranks.size()) {
+//!         entries.push((i, i, 2.0));
+//!         if i > 0 {
+//!             entries.extend([(i, i - 1, -1.0), (i - 1, i, -1.0)]);
+//!         }
+//!     }
+//!     let a = RankMatrix::from_entries(ranks, n, RowDistribution::Even, &entries)?;
+//!     let b = vec![1.0; a.domain().local_len()]; // this rank's part
+//!     let solution = Cg::new(&a).preconditioner(RankAmg::new(&a)?).rtol(1e-10).solve(&b)?;
+//!     assert!(solution.report.converged());
+//!     krysp::Result::Ok(solution.x)
+//! };
+//! let parts = Ranks::threads(2, solve)?;
+//! assert_eq!(parts.concat().len(), 1000);
+//! # Ok::<(), krysp::Error>(())
+//! ```
+//!
+//! Or ranks are processes of MPI, on one machine or many. This needs the feature `mpi` and an MPI library with its
+//! headers. `Ranks::world` returns these ranks, and the work is the same:
+//!
+//! ```text
+//! let ranks = Ranks::world()?;
+//! let x = ranks.run(|| solve(&ranks))?;
 //! ```
 //!
 //! Every rank runs the same program. Vectors ([`RankVector`]) and matrices ([`RankMatrix`]) are distributed
@@ -33,7 +50,7 @@
 //! | [`RankAmg`] | algebraic multigrid of the whole system |
 //!
 //! `a.to(&gpu)` copies this rank's part to a GPU, and `ranks.gpu()` chooses a GPU for each rank:
-//! [`Ranks::gpu`] has an example.
+//! `Ranks::gpu` has an example.
 //!
 //! An error on one rank ends the work of all ranks. Constructors return an error on all ranks if one rank has
 //! an error; if a rank fails later, the others stop waiting and return an error with its message. See
@@ -44,6 +61,7 @@
 mod amg;
 mod assemble;
 mod block_jacobi;
+mod collective;
 mod comm;
 mod execution;
 mod fsai;
@@ -53,11 +71,11 @@ mod in_process;
 mod link;
 mod local;
 mod matrix;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod near;
 #[cfg(feature = "cuda")]
 mod on_cuda;
-mod ranks;
-mod raw;
 mod scalar;
 mod spai;
 mod steps;
@@ -70,10 +88,10 @@ mod vector;
 pub use amg::RankAmg;
 pub use assemble::RowDistribution;
 pub use block_jacobi::BlockJacobi;
+pub use collective::{CommunicationCounts, Ranks};
 pub use fsai::RankFsai;
 pub use local::Local;
 pub use matrix::{RankMatrix, RankReport};
-pub use ranks::{CommunicationCounts, Ranks};
 pub use scalar::RankScalar;
 pub use spai::RankSpai;
 pub use steps::RankSteps;

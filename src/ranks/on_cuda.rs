@@ -1,11 +1,11 @@
 //! Ranks whose parts are on GPUs.
 
+use super::collective::{Own, Ranks};
 use super::fsai::RankFsai;
 use super::halo::{HaloExchange, Routes};
 use super::link::CudaLink;
 use super::local::{Aggregated, Link, OffDiagonal, RankMemory};
 use super::matrix::RankMatrix;
-use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
 use super::vector::RankSpace;
 use crate::device::{Cuda, CudaBasis, CudaScalar, CudaSpace, CudaSteps, CudaVector, ToCuda, failed};
@@ -28,17 +28,16 @@ impl Ranks {
     /// use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
     /// use krysp::{Cg, Jacobi, LinearOperator, Space, ToCuda};
     ///
-    /// fn main() -> krysp::Result<()> {
-    ///     let ranks = Ranks::world()?;
-    ///     ranks.run(|| {
-    ///         let gpu = ranks.gpu()?;
-    ///         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", RowDistribution::ByEntries)?.to(&gpu)?;
-    ///         let m = BlockJacobi::new(&a, |block| Jacobi::new(block)?.to(&gpu))?;
-    ///         let b = vec![1.0; a.domain().local_len()];
-    ///         println!("{}", Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?.report);
-    ///         Ok(())
-    ///     })
-    /// }
+    /// let reports = Ranks::threads(2, |ranks| {
+    ///     let gpu = ranks.gpu()?;
+    ///     let a = RankMatrix::<f64>::read(ranks, "heat.mtx", RowDistribution::ByEntries)?.to(&gpu)?;
+    ///     let m = BlockJacobi::new(&a, |block| Jacobi::new(block)?.to(&gpu))?;
+    ///     let b = vec![1.0; a.domain().local_len()];
+    ///     let solution = Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?;
+    ///     krysp::Result::Ok(solution.report)
+    /// })?;
+    /// println!("{}", reports[0]);
+    /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn gpu(&self) -> Result<Cuda> {
         let (there, neighbours) = (Cuda::devices().len(), self.of_this_machine()?);

@@ -1,7 +1,7 @@
 //! Scalars that are the same on all ranks; the value may be a sum that is not known yet.
 
+use super::collective::{Pending, Ranks};
 use super::local::{Link, Local, RankMemory};
-use super::ranks::{Pending, Ranks};
 use crate::host::Host;
 use crate::numbers::Real;
 use krysp_solvers::{Result, Scalar, ScalarOf};

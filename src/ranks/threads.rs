@@ -6,9 +6,11 @@
 //! them in the same order, as MPI does.
 
 use super::comm::{Buffer, Ranges, end};
+use crate::error::Result;
 use krysp_kernels::buffer::Plain;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -74,6 +76,7 @@ impl Mailbox {
 }
 
 /// A rank of this process.
+#[derive(Clone)]
 pub(super) struct Comm {
     mailboxes: Arc<[Mailbox]>,
     pub(super) rank: usize,
@@ -113,18 +116,18 @@ impl Comm {
         Incoming { mailboxes: self.mailboxes.clone(), rank: self.rank, missing, polled: None }
     }
 
-    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Flight<X> {
+    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = own.len();
         let own: Message = Arc::new(own);
         (0..self.size).for_each(|rank| self.deliver(rank, COLLECTIVE, own.clone()));
-        self.flight(count)
+        Ok(self.flight(count))
     }
 
-    pub(super) fn turn<X: Plain + Default>(&self, own: &[X]) -> Flight<X> {
-        own.iter().enumerate().for_each(|(rank, &number)| {
+    pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+        own.into_iter().enumerate().for_each(|(rank, number)| {
             self.deliver(rank, COLLECTIVE, Arc::new(vec![number]));
         });
-        self.flight(1)
+        Ok(self.flight(1))
     }
 
     /// Expects `count` numbers from each rank.
@@ -134,15 +137,31 @@ impl Comm {
         Flight { receive, incoming: self.expect(COLLECTIVE, &ranges) }
     }
 
-    pub(super) fn messages<X: Plain, B: Buffer<X>>(
+    pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
         tag: i32,
-        [sends, receives]: [&Ranges; 2],
-        [send, receive]: [B; 2],
-    ) -> Messages<B> {
-        let own = Comm { mailboxes: self.mailboxes.clone(), ..*self };
-        let [sends, receives] = [sends, receives].map(<[_]>::to_vec);
-        Messages { own, tag, sends, receives, send, receive, incoming: None, sent: Default::default() }
+        sends: &Ranges,
+        receives: &Ranges,
+        send: B,
+        receive: B,
+    ) -> Result<Messages<X, B>> {
+        Ok(Messages {
+            own: self.clone(),
+            tag,
+            sends: sends.to_vec(),
+            receives: receives.to_vec(),
+            send,
+            receive,
+            incoming: None,
+            sent: Default::default(),
+            number: PhantomData,
+        })
+    }
+
+    /// The same number for all ranks, because all are on the same machine.
+    #[cfg(feature = "cuda")]
+    pub(super) fn machine(&self) -> u64 {
+        0
     }
 
     /// Reports the failure of this rank to another one.
@@ -251,7 +270,7 @@ impl<X: Plain> Flight<X> {
 }
 
 /// Messages that are sent and received repeatedly.
-pub(super) struct Messages<B> {
+pub(super) struct Messages<X, B> {
     own: Comm,
     tag: i32,
     sends: Vec<(usize, Range<usize>)>,
@@ -262,9 +281,10 @@ pub(super) struct Messages<B> {
     incoming: Option<Incoming>,
     /// Messages of the last start, and those of the one before that the receivers may not have taken: receiver and message.
     sent: [Vec<(usize, Weak<dyn Any + Send + Sync>)>; 2],
+    number: PhantomData<X>,
 }
 
-impl<B> Messages<B> {
+impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     pub(super) fn outgoing(&mut self) -> Option<&mut B> {
         self.incoming.is_none().then_some(&mut self.send)
     }
@@ -273,10 +293,7 @@ impl<B> Messages<B> {
         self.incoming.is_none().then_some(&self.receive)
     }
 
-    pub(super) fn start<X: Plain>(&mut self)
-    where
-        B: Buffer<X>,
-    {
+    pub(super) fn start(&mut self) {
         if self.incoming.is_some() || self.sends.is_empty() && self.receives.is_empty() {
             return;
         }
@@ -290,10 +307,7 @@ impl<B> Messages<B> {
         self.incoming = Some(self.own.expect(self.tag, &self.receives));
     }
 
-    pub(super) fn landed<X: Plain>(&mut self) -> bool
-    where
-        B: Buffer<X>,
-    {
+    pub(super) fn landed(&mut self) -> bool {
         let Some(incoming) = &mut self.incoming else { return true };
         // a rank is at most one exchange ahead of those that receive from it, so that mailboxes do not grow
         let mailboxes = &self.own.mailboxes;

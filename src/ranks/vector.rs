@@ -1,7 +1,7 @@
 //! Vectors whose entries are distributed over the ranks.
 
+use super::collective::{Own, Ranks};
 use super::local::{BasisOf, Link, Local, RankMemory};
-use super::ranks::{Own, Ranks};
 use super::scalar::RankScalar;
 use super::steps::RankSteps;
 use crate::host::Host;

@@ -101,14 +101,14 @@ pub(super) fn wrong_files(ranks: &Ranks) {
         lines[wrong] = "nonsense".into();
         let text = format!("{head}{}\n", lines.join("\n"));
         let written = if ranks.rank() == 0 { std::fs::write(&path, text) } else { Ok(()) };
-        ranks.all(written.map_err(|error| krysp::Error::Mpi(error.to_string()))).unwrap();
+        ranks.all(written.map_err(|error| krysp::Error::Communication(error.to_string()))).unwrap();
         let message = RankMatrix::<f64>::read(ranks, &path, RowDistribution::Even).unwrap_err().to_string();
         assert!(message.contains(expected) || message.contains(&expected.replace("line ", ":")), "{message}");
     }
     // an entry is missing
     let text = format!("{head}{}\n", lines[1..].join("\n"));
     let written = if ranks.rank() == 0 { std::fs::write(&path, text) } else { Ok(()) };
-    ranks.all(written.map_err(|error| krysp::Error::Mpi(error.to_string()))).unwrap();
+    ranks.all(written.map_err(|error| krysp::Error::Communication(error.to_string()))).unwrap();
     let message = RankMatrix::<f64>::read(ranks, &path, RowDistribution::Even).unwrap_err().to_string();
     assert!(message.contains("39"), "{message}");
     if ranks.rank() == 0 {

@@ -49,7 +49,6 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
 /// Reads one of `parts` parts of a coordinate file, which are divided at line ends. Also returns the number
 /// of entries of the whole file according to its header. The caller must compare it with the sum over all
 /// parts, because no rank reads all entries.
-#[cfg(feature = "mpi")]
 pub(crate) fn read_part<T: Number>(
     path: impl AsRef<Path>,
     part: usize,

@@ -69,7 +69,6 @@ pub fn rigid_body_modes<const D: usize>(points: &[[f64; D]], unknowns: UnknownOr
 /// Vectors that span the near-null space, stored row by row.
 #[derive(Clone, Debug)]
 // a public trait of ranks has it in its methods
-#[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct NearNullSpace<V = Vec<f64>> {
     pub(crate) count: usize,
     pub(crate) values: V,

@@ -386,7 +386,6 @@ fn is_wide(pattern: &Pattern) -> bool {
 /// A matrix of a level as a linear operator.
 #[derive(Debug)]
 // a public trait of ranks has it as an associated type
-#[cfg_attr(not(feature = "mpi"), expect(unreachable_pub))]
 pub struct Products<M> {
     pub(crate) matrix: M,
     /// The domain and the range.

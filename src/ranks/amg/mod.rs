@@ -23,9 +23,9 @@ mod on_cuda;
 mod on_host;
 mod setup;
 
+use super::Ranks;
 use super::local::RankMemory;
 use super::matrix::RankMatrix;
-use super::ranks::Ranks;
 use super::vector::{RankSpace, RankVector};
 use crate::error::{Error, Result};
 use crate::formats::MatrixSource;

@@ -4,15 +4,18 @@
 //! Calls from all threads are serialized, so the thread level `MPI_THREAD_SERIALIZED` suffices.
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
-use super::comm::{Buffer, Ranges};
+use super::collective::Ranks;
+use super::comm::{self, Buffer, Ranges};
 use crate::error::{Error, Result};
 use ::mpi::ffi;
+use ::mpi::raw::AsRaw;
 use krysp_kernels::buffer::Plain;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Tag of the message by which a rank reports its failure.
 const FAILURE: c_int = 1;
@@ -37,6 +40,39 @@ impl Drop for Started {
     }
 }
 
+impl Ranks {
+    /// All ranks that `mpirun` has started. Initializes MPI if the program has not; MPI is then finalized
+    /// when the last object made from these ranks is dropped. Needs the feature `mpi`.
+    ///
+    /// ```no_run
+    /// use krysp::ranks::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
+    /// use krysp::{Cg, Ic0, LinearOperator, Space};
+    ///
+    /// fn main() -> krysp::Result<()> {
+    ///     let ranks = Ranks::world()?;
+    ///     ranks.run(|| {
+    ///         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", RowDistribution::ByEntries)?;
+    ///         let m = BlockJacobi::new(&a, Ic0::new)?;
+    ///         let b = vec![1.0; a.domain().local_len()];
+    ///         let solution = Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?;
+    ///         println!("{}", solution.report);
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    pub fn world() -> Result<Ranks> {
+        Comm::world().map(|comm| comm::Comm::Mpi(comm).into())
+    }
+
+    /// The ranks of the program's own communicator, such as `mpi::topology::SimpleCommunicator`. It is
+    /// duplicated, so that messages of the program and of this library do not mix; all its ranks must call
+    /// this. MPI must not be finalized while anything made from these ranks is in use. Needs the feature `mpi`.
+    pub fn of(communicator: &impl AsRaw<Raw = ffi::MPI_Comm>) -> Result<Ranks> {
+        // SAFETY: `AsRaw` promises a valid handle; the caller must not finalize MPI before
+        unsafe { Comm::copy(communicator.as_raw(), None) }.map(|comm| comm::Comm::Mpi(comm).into())
+    }
+}
+
 /// A communicator of this library. It is not freed before MPI is finalized, because `MPI_Comm_free` is
 /// collective.
 pub(super) struct Comm {
@@ -53,7 +89,7 @@ unsafe impl Sync for Comm {}
 
 impl Comm {
     /// The communicator of all ranks. Initializes MPI if that has not been done.
-    pub(super) fn world() -> Result<Comm> {
+    fn world() -> Result<Comm> {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = started.upgrade() {
             // SAFETY: MPI has started, and `started` keeps it running
@@ -67,8 +103,8 @@ impl Comm {
             ffi::MPI_Initialized(&mut is_started);
             ffi::MPI_Finalized(&mut is_ended);
             if is_ended != 0 {
-                return Err(Error::Mpi(
-                    "it was finalized in this program and cannot be initialized again".into(),
+                return Err(Error::Communication(
+                    "MPI was finalized in this program and cannot be initialized again".into(),
                 ));
             }
             if is_started == 0 {
@@ -84,8 +120,8 @@ impl Comm {
             *started = Arc::downgrade(ours);
         }
         if level < serialized {
-            return Err(Error::Mpi(
-                "thread level `MPI_THREAD_SERIALIZED` is needed, but it provides less".into(),
+            return Err(Error::Communication(
+                "MPI must provide the thread level `MPI_THREAD_SERIALIZED`, but provides less".into(),
             ));
         }
         // SAFETY: MPI has started
@@ -95,14 +131,8 @@ impl Comm {
     /// Duplicates a communicator. Collective: all its ranks must call this.
     ///
     /// # Safety
-    /// The handle is that of a valid intracommunicator, and MPI is not finalized before the copy is dropped.
-    pub(super) unsafe fn of(raw: ffi::MPI_Comm) -> Result<Comm> {
-        // SAFETY: the caller's promise
-        unsafe { Comm::copy(raw, None) }
-    }
-
-    /// # Safety
-    /// As [`Comm::of`]; `started` keeps MPI running.
+    /// The handle is that of a valid intracommunicator. MPI is not finalized before the copy is dropped; `started`
+    /// keeps it running.
     unsafe fn copy(from: ffi::MPI_Comm, started: Option<Arc<Started>>) -> Result<Comm> {
         let _call = calling();
         let (mut rank, mut size) = (0, 0);
@@ -239,6 +269,11 @@ impl Comm {
             Some((from as usize, String::from_utf8_lossy(&text).into_owned()))
         }
     }
+
+    /// Sleeps between two rounds of polling, because there may be more ranks than cores.
+    pub(super) fn sleep(&self) {
+        std::thread::sleep(Duration::from_micros(20));
+    }
 }
 
 /// A collective operation in flight, with its buffers.
@@ -364,12 +399,13 @@ fn datatype<X: Plain>() -> Result<ffi::MPI_Datatype> {
             1 => Ok(ffi::RSMPI_UINT8_T),
             4 => Ok(ffi::RSMPI_UINT32_T),
             8 => Ok(ffi::RSMPI_UINT64_T),
-            bytes => Err(Error::Mpi(format!("cannot send numbers of {bytes} bytes"))),
+            bytes => Err(Error::Communication(format!("cannot send numbers of {bytes} bytes"))),
         }
     }
 }
 
 fn number(count: usize) -> Result<c_int> {
-    let error = |_| Error::Mpi(format!("a message of {count} numbers exceeds the limit of {}", c_int::MAX));
+    let error =
+        |_| Error::Communication(format!("a message of {count} numbers exceeds the limit of {}", c_int::MAX));
     c_int::try_from(count).map_err(error)
 }

@@ -1,18 +1,14 @@
 //! Ranks that work together: sums, collective errors, and the failure of single ranks.
 
 use super::comm::{Comm, Flight};
-use super::raw;
 use crate::error::{Error, Result};
-use ::mpi::ffi::MPI_Comm;
-use ::mpi::raw::AsRaw;
 use krysp_kernels::buffer::Plain;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 #[cfg(feature = "cuda")]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Tag of messages with entries of `x`.
 pub(super) const HALO: i32 = 2;
@@ -92,21 +88,6 @@ impl std::ops::Sub for CommunicationCounts {
 }
 
 impl Ranks {
-    /// All ranks that `mpirun` has started. Initializes MPI if the program has not; MPI is then finalized
-    /// when the last object made from these ranks is dropped.
-    pub fn world() -> Result<Ranks> {
-        raw::Comm::world().map(|comm| Comm::Mpi(comm).into())
-    }
-
-    /// The ranks of the program's own communicator, such as `mpi::topology::SimpleCommunicator`. It is
-    /// duplicated, so that messages of the program and of this library do not mix; all its ranks must call
-    /// this. MPI must not be finalized while anything made from these ranks is in use.
-    #[allow(unsafe_code, reason = "the communicator comes from another library")]
-    pub fn of(communicator: &impl AsRaw<Raw = MPI_Comm>) -> Result<Ranks> {
-        // SAFETY: `AsRaw` promises a valid handle; the caller must not finalize MPI before
-        unsafe { raw::Comm::of(communicator.as_raw()) }.map(|comm| Comm::Mpi(comm).into())
-    }
-
     /// This rank, from 0.
     pub fn rank(&self) -> usize {
         self.0.comm.rank()
@@ -372,7 +353,7 @@ impl Ranks {
             self.receive(&mut sums)?;
         }
         drop(sums);
-        let lost = || Error::Mpi("a sum was read after an earlier failure".into());
+        let lost = || Error::Communication("a sum was read after an earlier failure".into());
         pending.whole.get().map(Vec::as_slice).ok_or_else(lost)
     }
 
