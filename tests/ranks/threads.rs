@@ -2,8 +2,9 @@
 
 use crate::{cuts, share};
 use krysp::ranks::{RankAmg, RankMatrix, RankSpace, Ranks};
+use krysp::solvers::Scalar;
 use krysp::testing::matrices;
-use krysp::{CancelToken, Cg, Error, Interrupt, LinearOperator, Space};
+use krysp::{BasicVector, CancelToken, Cg, Error, Interrupt, LinearOperator, Space};
 
 /// An error of a program, which is neither an error of this library nor a string.
 #[derive(Debug, PartialEq)]
@@ -24,19 +25,7 @@ impl std::fmt::Display for Failed {
     }
 }
 
-pub(super) fn all() {
-    results_are_in_the_order_of_ranks();
-    the_error_is_that_of_the_rank_that_failed();
-    the_cause_is_known_without_its_text();
-    a_slow_rank_receives_in_order();
-    a_collective_error_is_that_of_the_rank_that_failed();
-    a_panic_ends_all();
-    nobody_waits_for_a_rank_that_has_ended();
-    other_collective_operations_are_errors();
-    an_interruption_reaches_all();
-}
-
-fn results_are_in_the_order_of_ranks() {
+pub(super) fn results_are_in_the_order_of_ranks() {
     for count in [1, 2, 7] {
         let found = Ranks::threads(count, |ranks| {
             assert_eq!(ranks.size(), count);
@@ -61,7 +50,7 @@ fn endless(ranks: &Ranks) -> krysp::Result<()> {
     Ok(())
 }
 
-fn the_error_is_that_of_the_rank_that_failed() {
+pub(super) fn the_error_is_that_of_the_rank_that_failed() {
     for failing in 0..3 {
         let failed = Ranks::threads(3, |ranks| {
             if ranks.rank() == failing {
@@ -90,7 +79,7 @@ impl std::fmt::Display for Opaque {
     }
 }
 
-fn the_cause_is_known_without_its_text() {
+pub(super) fn the_cause_is_known_without_its_text() {
     let failed = Ranks::threads(3, |ranks| {
         if ranks.rank() == 2 {
             return Err(Opaque(Some(2)));
@@ -102,7 +91,7 @@ fn the_cause_is_known_without_its_text() {
 }
 
 /// Products in which rank 1 reads an entry of rank 0, which reads none of rank 1 and would run ahead.
-fn a_slow_rank_receives_in_order() {
+pub(super) fn a_slow_rank_receives_in_order() {
     const STEPS: usize = 200;
     let parts = Ranks::threads(2, |ranks| {
         let (offsets, columns): (&[usize], &[u64]) = match ranks.rank() {
@@ -132,7 +121,7 @@ fn a_slow_rank_receives_in_order() {
     assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-12 * y), "{found:?}, {expected:?}");
 }
 
-fn a_collective_error_is_that_of_the_rank_that_failed() {
+pub(super) fn a_collective_error_is_that_of_the_rank_that_failed() {
     let failed = Ranks::threads(3, |ranks| {
         let column = if ranks.rank() == 1 { 1_000_000 } else { 0 };
         RankMatrix::from_rows(ranks, &[0, 1], &[column], &[1.0]).map(|_| ())
@@ -140,7 +129,7 @@ fn a_collective_error_is_that_of_the_rank_that_failed() {
     assert!(matches!(failed, Err(Error::Index { .. })), "{failed:?}");
 }
 
-fn a_panic_ends_all() {
+pub(super) fn a_panic_ends_all() {
     let ended = std::panic::catch_unwind(|| {
         Ranks::threads(3, |ranks| {
             if ranks.rank() == 2 {
@@ -153,7 +142,7 @@ fn a_panic_ends_all() {
     assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"as planned"));
 }
 
-fn nobody_waits_for_a_rank_that_has_ended() {
+pub(super) fn nobody_waits_for_a_rank_that_has_ended() {
     let failed = Ranks::threads(3, |ranks| {
         if ranks.rank() > 0 {
             RankSpace::<f64>::new(ranks, 1)?;
@@ -170,23 +159,34 @@ fn nobody_waits_for_a_rank_that_has_ended() {
     assert!(matrices[0].apply(&x.unwrap(), &mut y).is_err());
 }
 
-fn other_collective_operations_are_errors() {
-    let failed = Ranks::threads(2, |ranks| match ranks.rank() {
-        0 => RankMatrix::from_rows(ranks, &[0], &[], &[0.0; 0]).map(|_| ()),
-        _ => RankMatrix::<f64>::distribute(ranks, None).map(|_| ()),
+/// Ranks that call different operations: the sum on one rank meets the gather of a length on the other.
+pub(super) fn other_collective_operations_are_errors() {
+    let failed = Ranks::threads(2, |ranks| {
+        let space = RankSpace::<f64>::new(ranks, 3)?;
+        if ranks.rank() == 0 {
+            let x = space.vector(&[1.0; 3])?;
+            x.dot(&x).read()?;
+        } else {
+            RankSpace::<f64>::new(ranks, 3)?;
+        }
+        krysp::Result::Ok(())
     });
-    assert!(failed.is_err());
+    let message = failed.unwrap_err().to_string();
+    assert!(message.contains("called another collective operation"), "{message}");
 }
 
-fn an_interruption_reaches_all() {
+pub(super) fn an_interruption_reaches_all() {
     let (a, token) = (matrices::stencil7(8).csr::<f64>().unwrap(), CancelToken::new());
     let set_up = |ranks: &Ranks| {
         let rows = share(ranks, &a, &cuts(a.rows(), ranks.size())[0]);
         if ranks.rank() == 1 {
             token.cancel();
         }
-        RankAmg::new(&rows).map(|_| ())
+        // all ranks wait here for the cancellation, so that each of them finds it by itself in the setup
+        RankSpace::<f64>::new(ranks, 1)?;
+        krysp::Result::Ok(RankAmg::new(&rows).err())
     };
-    let interrupted = Interrupt::new(&token).run(|| Ranks::threads(3, set_up));
-    assert!(matches!(interrupted, Err(Error::Interrupted(_))), "{interrupted:?}");
+    let errors = Interrupt::new(&token).run(|| Ranks::threads(3, set_up)).unwrap();
+    let is_interruption = |error: &Option<Error>| matches!(error, Some(Error::Interrupted(_)));
+    assert!(errors.iter().all(is_interruption), "{errors:?}");
 }

@@ -1,6 +1,6 @@
 //! If one rank fails, all ranks end with its message.
 
-use crate::{cuts, part, share};
+use crate::{cuts, part, share, try_share};
 use krysp::ranks::{RankMatrix, Ranks};
 use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
@@ -30,10 +30,10 @@ pub(super) fn bad_rows(ranks: &Ranks) {
 pub(super) fn wrong_length(ranks: &Ranks) {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
-    let rows = share(ranks, &a, cut);
     let b =
         vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()] + usize::from(ranks.rank() == culprit(ranks))];
-    let message = Cg::new(&rows).solve(&b).unwrap_err().to_string();
+    let solved = try_share(ranks, &a, cut).and_then(|rows| Ok(Cg::new(&rows).solve(&b)?));
+    let message = solved.unwrap_err().to_string();
     assert!(message.contains("`b`"), "{message}");
 }
 
@@ -73,18 +73,17 @@ pub(super) fn preconditioner_that_fails(ranks: &Ranks) {
 pub(super) fn panic_of_one(ranks: &Ranks) {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
-    let (rows, b) = (share(ranks, &a, cut), matrices::vector(a.rows()));
+    let b = matrices::vector(a.rows());
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         ranks.run(|| {
+            let rows = try_share(ranks, &a, cut)?;
             if ranks.rank() == culprit(ranks) {
                 // a panic that prints nothing
                 std::panic::resume_unwind(Box::new("as planned"));
             }
-            Cg::new(&rows)
-                .rtol(0.0)
-                .max_iterations(usize::MAX)
-                .stagnation_window(usize::MAX)
-                .solve(part(ranks, &b, cut))
+            let mut solver =
+                Cg::new(&rows).rtol(0.0).max_iterations(usize::MAX).stagnation_window(usize::MAX);
+            krysp::Result::Ok(solver.solve(part(ranks, &b, cut))?)
         })
     }));
     match ended {
