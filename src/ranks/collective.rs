@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use krysp_kernels::buffer::Plain;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 #[cfg(feature = "cuda")]
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ struct Inner {
     sums: Mutex<Sums>,
     /// The first rank that failed, and its message.
     failed: OnceLock<(usize, String)>,
+    /// True if this rank's last call returned an error because of another rank.
+    follows: AtomicBool,
     traffic: [AtomicU64; 4],
     #[cfg(feature = "cuda")]
     teams: super::teams::Teams,
@@ -103,9 +105,9 @@ impl Ranks {
         matches!(self.0.comm, Comm::Thread(_))
     }
 
-    /// Returns whether another rank has failed before this one, as far as this one knows.
-    pub(super) fn follows_a_failure(&self) -> bool {
-        self.0.failed.get().is_some_and(|(rank, _)| *rank != self.rank())
+    /// Returns whether this rank's last call returned an error because of another rank.
+    pub(super) fn follows_another_rank(&self) -> bool {
+        self.0.follows.load(Relaxed)
     }
 
     /// Runs this rank's work. If it fails or panics, the other ranks return an error that names this rank,
@@ -156,9 +158,7 @@ impl Ranks {
     pub(super) fn report_failure(&self, message: &str) {
         let message = if message.is_empty() { "an error without a message" } else { message };
         if self.0.failed.set((self.rank(), message.into())).is_ok() {
-            for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
-                self.0.comm.report_failure(rank, message);
-            }
+            self.0.comm.report_failure(message);
         }
         #[cfg(feature = "cuda")]
         self.0.teams.report_failure();
@@ -166,7 +166,9 @@ impl Ranks {
 
     /// Returns an error if a rank has failed.
     pub(super) fn check(&self) -> Result<()> {
-        match self.0.failed.get() {
+        let failed = self.0.failed.get();
+        self.0.follows.store(failed.is_some_and(|(rank, _)| *rank != self.rank()), Relaxed);
+        match failed {
             None => Ok(()),
             Some((rank, message)) => Err(Error::Rank { rank: *rank, message: message.clone() }),
         }
@@ -243,16 +245,26 @@ impl Ranks {
     /// none, that of the first rank with an error. Collective: all ranks call this.
     pub fn all<R>(&self, result: Result<R>) -> Result<R> {
         let message = result.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
-        let lengths = self.gather(vec![message.len() as u64])?;
-        let Some(first) = lengths.iter().position(|&length| length > 0) else { return result };
+        let first = self.first_message(message);
+        // A rank with an error returns that error, even if another rank has ended because of it and so fails the gather.
+        self.0.follows.store(result.is_ok() && !matches!(first, Ok(None)), Relaxed);
+        let value = result?;
+        match first? {
+            None => Ok(value),
+            Some((rank, message)) => Err(Error::Rank { rank, message }),
+        }
+    }
+
+    /// The first rank whose message is not empty, and its message.
+    fn first_message(&self, own: String) -> Result<Option<(usize, String)>> {
+        let lengths = self.gather(vec![own.len() as u64])?;
+        let Some(first) = lengths.iter().position(|&length| length > 0) else { return Ok(None) };
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
-        let mut padded = message.into_bytes();
+        let mut padded = own.into_bytes();
         padded.resize(longest, 0);
         let messages = self.gather(padded)?;
         let text = &messages[first * longest..][..lengths[first] as usize];
-        result.and_then(|_| {
-            Err(Error::Rank { rank: first, message: String::from_utf8_lossy(text).into_owned() })
-        })
+        Ok(Some((first, String::from_utf8_lossy(text).into_owned())))
     }
 
     /// The ranks on the same machine as this one.
@@ -369,6 +381,7 @@ impl From<Comm> for Ranks {
             comm,
             sums: Mutex::default(),
             failed: OnceLock::new(),
+            follows: AtomicBool::new(false),
             traffic: Default::default(),
             #[cfg(feature = "cuda")]
             teams: Default::default(),

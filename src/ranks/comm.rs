@@ -104,12 +104,12 @@ impl Comm {
         dispatch!(Comm, self, comm => comm.machine())
     }
 
-    /// Reports the failure of this rank to another one.
-    pub(super) fn report_failure(&self, rank: usize, message: &str) {
-        dispatch!(Comm, self, comm => comm.report_failure(rank, message));
+    /// Reports the failure of this rank to all others.
+    pub(super) fn report_failure(&self, message: &str) {
+        dispatch!(Comm, self, comm => comm.report_failure(message));
     }
 
-    /// A failure that was reported to this rank, if any: the rank that failed, and its message.
+    /// A failure that was reported, if any: the rank that failed, and its message.
     pub(super) fn failure(&self) -> Option<(usize, String)> {
         dispatch!(Comm, self, comm => comm.failure())
     }

@@ -56,7 +56,7 @@ impl Ranks {
             let ranks = &ranks[rank];
             let work = || ranks.run(|| work(ranks));
             let result = scope.as_ref().map_or_else(work, |scope| scope.run(work));
-            let follows = ranks.follows_a_failure();
+            let follows = ranks.follows_another_rank();
             *results[rank].lock().unwrap_or_else(PoisonError::into_inner) = Some((result, follows));
         };
         run_on(&pools, &on_rank);
@@ -99,26 +99,12 @@ fn run_on(pools: &[ThreadPool], work: &(dyn Fn(usize) + Sync)) {
 
 /// All results, or the error of the first rank that failed by itself and not because of another one. Each result has a flag that
 /// states whether it follows the failure of another rank.
-fn first_error<R, E: fmt::Display>(
-    results: Vec<(std::result::Result<R, E>, bool)>,
-) -> std::result::Result<Vec<R>, E> {
-    let mut errors: Vec<(usize, E, bool)> = vec![];
-    let mut values = vec![];
-    for (rank, (result, follows)) in results.into_iter().enumerate() {
-        match result {
-            Ok(value) => values.push(value),
-            Err(error) => errors.push((rank, error, follows)),
-        }
+fn first_error<R, E>(results: Vec<(std::result::Result<R, E>, bool)>) -> std::result::Result<Vec<R>, E> {
+    let causes = |(result, follows): &(std::result::Result<R, E>, bool)| result.is_err() && !follows;
+    let cause = results.iter().position(causes);
+    let mut results: Vec<_> = results.into_iter().map(|(result, _)| result).collect();
+    if let Some(rank) = cause {
+        results.swap(0, rank);
     }
-    // an error that all ranks have found together names the rank that caused it
-    let names = |text: &str, rank: usize| text.contains(&format!("rank {rank} failed: "));
-    let caused = |(rank, error, follows): &(usize, E, bool)| {
-        let text = error.to_string();
-        *follows || errors.iter().any(|&(other, ..)| other != *rank && names(&text, other))
-    };
-    let first = errors.iter().position(|error| !caused(error)).unwrap_or(0);
-    match errors.into_iter().nth(first) {
-        Some((_, error, _)) => Err(error),
-        None => Ok(values),
-    }
+    results.into_iter().collect()
 }

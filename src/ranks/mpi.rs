@@ -234,18 +234,20 @@ impl Comm {
         hasher.finish()
     }
 
-    /// Sends a text that the other rank can probe for. The text is leaked: once for each other rank.
-    pub(super) fn report_failure(&self, rank: usize, message: &str) {
+    /// Sends a text that the other ranks can probe for. The text is leaked, once.
+    pub(super) fn report_failure(&self, message: &str) {
         let text: &'static [u8] = Box::leak(Box::from(message.as_bytes()));
         let _call = calling();
-        // SAFETY: the text is valid until the program ends; the request is not waited for
-        unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            let count = text.len() as c_int;
-            let of = ffi::RSMPI_UINT8_T;
-            ffi::MPI_Isend(text.as_ptr().cast(), count, of, rank as c_int, FAILURE, self.raw, &mut request);
-            if request != ffi::RSMPI_REQUEST_NULL {
-                ffi::MPI_Request_free(&mut request);
+        for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+            // SAFETY: the text is valid until the program ends; the request is not waited for
+            unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let (count, of) = (text.len() as c_int, ffi::RSMPI_UINT8_T);
+                let to = rank as c_int;
+                ffi::MPI_Isend(text.as_ptr().cast(), count, of, to, FAILURE, self.raw, &mut request);
+                if request != ffi::RSMPI_REQUEST_NULL {
+                    ffi::MPI_Request_free(&mut request);
+                }
             }
         }
     }

@@ -35,8 +35,6 @@ struct Mailbox {
     /// Number of changes of the contents, so that polling takes no lock.
     changes: AtomicU64,
     changed: Condvar,
-    /// The first failure that was reported to this rank: the rank that failed, and its message.
-    failure: OnceLock<(usize, String)>,
     /// True if this rank has ended its work, so that it sends nothing more.
     has_ended: AtomicBool,
 }
@@ -75,10 +73,18 @@ impl Mailbox {
     }
 }
 
+/// What all ranks share.
+struct Shared {
+    mailboxes: Vec<Mailbox>,
+    /// The first failure: the rank that failed, and its message. All ranks know it at once, so that none mistakes a rank that
+    /// ends because of the failure for its cause.
+    failure: OnceLock<(usize, String)>,
+}
+
 /// A rank of this process.
 #[derive(Clone)]
 pub(super) struct Comm {
-    mailboxes: Arc<[Mailbox]>,
+    shared: Arc<Shared>,
     pub(super) rank: usize,
     pub(super) size: usize,
 }
@@ -86,13 +92,14 @@ pub(super) struct Comm {
 impl Comm {
     /// Creates all ranks.
     pub(super) fn all(size: usize) -> Vec<Comm> {
-        let mailboxes: Arc<[Mailbox]> = (0..size).map(|_| Mailbox::default()).collect();
-        (0..size).map(|rank| Comm { mailboxes: mailboxes.clone(), rank, size }).collect()
+        let mailboxes = (0..size).map(|_| Mailbox::default()).collect();
+        let shared = Arc::new(Shared { mailboxes, failure: OnceLock::new() });
+        (0..size).map(|rank| Comm { shared: shared.clone(), rank, size }).collect()
     }
 
     fn deliver(&self, to: usize, tag: i32, message: Message) {
         let route = (self.rank, tag);
-        self.mailboxes[to].change(|contents| {
+        self.shared.mailboxes[to].change(|contents| {
             let [sent, _] = contents.counts.entry(route).or_default();
             let number = *sent;
             *sent += 1;
@@ -104,7 +111,7 @@ impl Comm {
 
     /// The next messages of other ranks, each for a range of a buffer.
     fn expect(&self, tag: i32, ranges: &[(usize, Range<usize>)]) -> Incoming {
-        let mut contents = self.mailboxes[self.rank].contents();
+        let mut contents = self.shared.mailboxes[self.rank].contents();
         let missing = ranges.iter().map(|(from, range)| {
             let route = (*from, tag);
             let [_, expected] = contents.counts.entry(route).or_default();
@@ -113,7 +120,7 @@ impl Comm {
             ((route, number), range.clone())
         });
         let missing = missing.collect();
-        Incoming { mailboxes: self.mailboxes.clone(), rank: self.rank, missing, polled: None }
+        Incoming { shared: self.shared.clone(), rank: self.rank, missing, polled: None }
     }
 
     pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
@@ -164,27 +171,31 @@ impl Comm {
         0
     }
 
-    /// Reports the failure of this rank to another one.
-    pub(super) fn report_failure(&self, rank: usize, message: &str) {
+    /// Reports the failure of this rank to all others.
+    pub(super) fn report_failure(&self, message: &str) {
         // the first failure is the one to report
-        let _ = self.mailboxes[rank].failure.set((self.rank, message.into()));
-        self.mailboxes[rank].change(|_| ());
+        let _ = self.shared.failure.set((self.rank, message.into()));
+        self.wake_all();
     }
 
-    /// The failure that was reported to this rank first, if any.
+    /// The failure that was reported first, if any.
     pub(super) fn failure(&self) -> Option<(usize, String)> {
-        self.mailboxes[self.rank].failure.get().cloned()
+        self.shared.failure.get().cloned()
     }
 
     /// Announces that this rank sends nothing more, so that no other rank waits for it.
     pub(super) fn end(&self) {
-        self.mailboxes[self.rank].has_ended.store(true, Ordering::Release);
-        self.mailboxes.iter().for_each(|mailbox| mailbox.change(|_| ()));
+        self.shared.mailboxes[self.rank].has_ended.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.change(|_| ()));
     }
 
     /// Sleeps until something has arrived since the last call, or for a millisecond.
     pub(super) fn sleep(&self) {
-        let mailbox = &self.mailboxes[self.rank];
+        let mailbox = &self.shared.mailboxes[self.rank];
         let mut contents = mailbox.contents();
         if !contents.is_new {
             contents.sleeps = true;
@@ -198,7 +209,7 @@ impl Comm {
 
 /// Messages that a rank expects, each for a range of a buffer.
 struct Incoming {
-    mailboxes: Arc<[Mailbox]>,
+    shared: Arc<Shared>,
     rank: usize,
     missing: Vec<((Route, u64), Range<usize>)>,
     /// Number of changes of the mailbox at the last poll.
@@ -208,8 +219,8 @@ struct Incoming {
 impl Incoming {
     /// Copies the messages that have arrived into the buffer; returns whether all have.
     fn landed<X: Plain>(&mut self, buffer: &mut [X]) -> bool {
-        let Incoming { mailboxes, rank, missing, polled } = self;
-        let own = &mailboxes[*rank];
+        let Incoming { shared, rank, missing, polled } = self;
+        let own = &shared.mailboxes[*rank];
         let changes = Some(own.changes.load(Ordering::Acquire));
         if missing.is_empty() || *polled == changes {
             std::hint::spin_loop();
@@ -219,7 +230,7 @@ impl Incoming {
         missing.retain(|(place, range)| {
             let sender = place.0.0;
             // a rank that had ended before its messages were looked for sends none afterwards
-            let has_ended = mailboxes[sender].has_ended.load(Ordering::Acquire);
+            let has_ended = shared.mailboxes[sender].has_ended.load(Ordering::Acquire);
             let message = own.contents().messages.remove(place);
             let wrong = match message.as_deref().map(|message| message.downcast_ref::<Vec<X>>()) {
                 Some(Some(numbers)) if numbers.len() == range.len() => {
@@ -231,7 +242,7 @@ impl Incoming {
                 None => return true,
             };
             let message = format!("{wrong}: all ranks must make the same calls");
-            let _ = own.failure.set((sender, message));
+            let _ = shared.failure.set((sender, message));
             true
         });
         missing.is_empty()
@@ -244,7 +255,7 @@ impl Drop for Incoming {
         if self.missing.is_empty() {
             return;
         }
-        let mut contents = self.mailboxes[self.rank].contents();
+        let mut contents = self.shared.mailboxes[self.rank].contents();
         for (place, _) in self.missing.drain(..) {
             if contents.messages.remove(&place).is_none() {
                 contents.unwanted.insert(place);
@@ -310,7 +321,7 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     pub(super) fn landed(&mut self) -> bool {
         let Some(incoming) = &mut self.incoming else { return true };
         // a rank is at most one exchange ahead of those that receive from it, so that mailboxes do not grow
-        let mailboxes = &self.own.mailboxes;
+        let mailboxes = &self.own.shared.mailboxes;
         self.sent[1].retain(|(to, message)| {
             message.strong_count() > 0 && !mailboxes[*to].has_ended.load(Ordering::Acquire)
         });
