@@ -399,8 +399,8 @@ fn a_tolerance_at_the_limit_of_rounding_is_met() {
 
 #[test]
 fn solutions_are_the_same_every_time_and_on_any_number_of_threads() {
-    // large enough for several threads
-    let a = gallery::convection_diffusion(&[30, 30, 30], &[1.0, 0.5, 2.0]).unwrap();
+    // 140,608 rows: loops over a single vector are divided among threads, too (`SERIAL_ON_VECTORS`)
+    let a = gallery::convection_diffusion(&[52, 52, 52], &[1.0, 0.5, 2.0]).unwrap();
     let jacobi = Jacobi::new(&a).unwrap();
     let b = rough(a.rows(), 5);
     let solve =
