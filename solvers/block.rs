@@ -30,7 +30,7 @@ where
     /// all columns that have not ended with that breakdown. If the basis of GMRES cannot grow, these columns are
     /// solved separately. Columns may be zero, equal or linearly dependent.
     ///
-    /// On a GPU, on MPI ranks, and with a null space, observers or stop rules, this is
+    /// On a GPU, on ranks, and with a null space, observers or stop rules, this is
     /// [`Solver::solve_many`]. The bits of a solution depend on the other columns, but are the same every
     /// time.
     ///

@@ -175,7 +175,7 @@ mod pages {
         #[cfg(feature = "cuda")]
         OnGpu: "docs/tutorials/gpu.md";
         Choose: "docs/how_to/choose.md";
-        #[cfg(feature = "mpi")]
+        #[cfg(feature = "cuda")]
         Cluster: "docs/how_to/cluster.md";
         Extend: "docs/how_to/extend.md";
         Port: "docs/how_to/port.md";

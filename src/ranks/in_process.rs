@@ -14,7 +14,7 @@ impl Ranks {
     /// the ranks. Needs neither MPI nor the feature `mpi`.
     ///
     /// The threads of the current Rayon pool are divided among the ranks: on 16 cores, each of 4 ranks has a
-    /// pool of 4 threads. Results are bitwise equal to those of the same number of MPI ranks. Return plain data,
+    /// pool of 4 threads. Results are bitwise equal to those of the same number of MPI processes. Return plain data,
     /// such as `solution.x`: with two or more ranks, a matrix or preconditioner that `work` returns gives an
     /// error when it is applied, because its ranks have ended.
     ///

@@ -170,7 +170,7 @@ impl<T: Real> Exchange<T> {
 enum Through<T: Real> {
     /// No communication is needed.
     Nothing,
-    /// Through host memory, by MPI.
+    /// Through host memory.
     Hosts(Box<(Exchange<T>, Ghosts<T>)>),
     /// Directly between GPUs.
     Gpus(Box<halo::HaloExchange<T>>, CudaLink),
@@ -184,7 +184,7 @@ pub struct CudaOffDiagonal<T: Real> {
 }
 
 impl Cuda {
-    /// Prepares communication by MPI through pinned memory. Collective: all ranks call this.
+    /// Prepares communication through pinned host memory. Collective: all ranks call this.
     fn through_hosts<T: Real>(
         &self,
         routes: &Routes,
