@@ -9,13 +9,14 @@
 //! KRYSP_BLESS=1 cargo test --lib decisions_are_those_recorded
 //! ```
 
+mod beside_gpu;
 mod hard;
 mod measuring;
 mod record;
 
 use super::{Action, End, Ended, Event, Scheduler};
 use crate::plan::WorkUnits;
-use crate::plan::candidates::candidates;
+use crate::plan::candidates::{Candidate, candidates};
 use crate::plan::context::Context;
 use crate::plan::costs::{Factorization, MachineClass};
 use crate::plan::monitor::Verdict;
@@ -245,13 +246,17 @@ impl System {
         self.histories.iter().find(|(of, _)| *of == name).map(|(_, history)| history)
     }
 
-    fn context(&self) -> Context<'_> {
-        Context::of_table(&self.profile, HOST)
+    fn context(&self, class: MachineClass) -> Context<'_> {
+        Context::of_table(&self.profile, class)
     }
 
     fn scheduler(&self, announced: Option<usize>) -> Scheduler {
-        let list = candidates(self.context(), |one| one != Preconditioner::CuDss);
-        Scheduler::new(self.context(), list, announced, false)
+        self.scheduler_on(HOST, announced)
+    }
+
+    fn scheduler_on(&self, class: MachineClass, announced: Option<usize>) -> Scheduler {
+        let list = candidates(self.context(class), |one| one != Preconditioner::CuDss);
+        Scheduler::new(self.context(class), list, announced, false)
     }
 
     /// The work of the best candidate alone, for some solves, setup included.
@@ -261,7 +266,7 @@ impl System {
             let history = self.history(&scheduler, index).filter(|one| one.ending == "converged")?;
             let one = &scheduler.found.candidates[index];
             let factorization = one.is_analysable(&self.profile).then_some(self.factorization);
-            let costs = self.context().costs(one.method, one.preconditioner, factorization);
+            let costs = self.context(HOST).costs(one.method, one.preconditioner, factorization);
             Some(costs.setup + costs.iteration * (solves * history.iterations) as f64)
         });
         alone.min_by(|a, b| a.0.total_cmp(&b.0))
@@ -485,14 +490,4 @@ fn time_steps_cost_little_more_than_the_best_fixed_configuration() {
             assert!(ratio < 1.3, "{name}, {class:?}, announced: {announced}: {ratio}\n{text}");
         }
     }
-}
-
-#[test]
-fn a_gpu_keeps_jacobi_while_a_renewal_by_the_host_costs_more_than_it_saves() {
-    let growing: Vec<f64> = (0..40).map(|step| 40.0 * 1.02f64.powi(step)).collect();
-    let [host, gpu] = [HOST, GPU].map(|class| time_steps(class, false, &growing).1);
-    let count = |text: &str| ["Jacobi ", "renew > Cg with Jacobi "].map(|what| text.matches(what).count());
-    let ([on_host, renewed], [on_gpu, lagged]) = (count(&host), count(&gpu));
-    assert!(on_host > 3 && renewed + 1 >= on_host, "{host}");
-    assert!(on_gpu > 30 && lagged < 8, "{gpu}");
 }
