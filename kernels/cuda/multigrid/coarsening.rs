@@ -67,9 +67,6 @@ pub struct Coarsening {
 pub enum Product {
     /// Computes `A P` on its known pattern with the kernels of products.rs, and `Pᵀ (A P)` likewise.
     Known(Graph),
-    /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
-    /// single-pass kernels.
-    Short(Graph),
     /// Computes `A P`, pattern and values, in a single pass each time. The field is an index into `CAPACITY`
     /// of `single_pass.rs`.
     SinglePass(usize),
@@ -144,15 +141,15 @@ impl Aggregates {
 }
 
 /// Aggregates the nodes of a matrix: the pattern of the tentative prolongator, and the strong connections. If the matrix has
-/// more columns than rows (ghosts, see [`shared`](super::shared)), `beyond` takes one number for each row and appends
+/// more columns than rows (ghosts, see [`shared`](super::shared)), `with_ghosts` takes one number for each row and appends
 /// those of ghosts; aggregates have own nodes only.
 #[allow(clippy::type_complexity)]
 pub fn found<E: From<Error>>(
     a: &Blocks,
     parameters: CoarseningParameters,
-    beyond: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
+    with_ghosts: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
 ) -> std::result::Result<(Graph, Option<Graph>), E> {
-    let (strong, left_out) = strength(a, parameters.strength, parameters.dominant, beyond)?;
+    let (strong, left_out) = strength(a, parameters.strength, parameters.dominant, with_ghosts)?;
     let graph = strong.as_ref().unwrap_or(&a.graph);
     let joined = match graph.cols() > graph.rows() {
         true => aggregates(&graph.without_ghosts()?, &left_out)?,
@@ -269,7 +266,7 @@ fn galerkin_of_short_rows(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<Option<(
     if let Some(product) = products::short(a, p)? {
         let coarse = single_pass::found(r, &Right::Blocks(&product))?;
         let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
-        return Ok(coarse.map(|coarse| (Product::Short(product.graph), coarse)));
+        return Ok(coarse.map(|coarse| (Product::Known(product.graph), coarse)));
     }
     let Some(product) = single_pass::found(a, &Right::Blocks(p))? else { return Ok(None) };
     let coarse = single_pass::found(r, &Right::Kept(&product))?;
@@ -342,11 +339,6 @@ impl Coarsening {
                 let values = products::numbers(a, prolongation, graph)?;
                 let product = Blocks { graph: graph.clone(), shape: [rows, modes], values };
                 products::numbers(restriction, &product, &self.coarse)?
-            }
-            Product::Short(graph) => {
-                let values = products::numbers(a, prolongation, graph)?;
-                let product = Blocks { graph: graph.clone(), shape: [1, 1], values };
-                single_pass::numbers(restriction, &Right::Blocks(&product), &self.coarse)?
             }
             &Product::SinglePass(capacity) => {
                 let product = single_pass::product(a, &Right::Blocks(prolongation), capacity)?;

@@ -24,13 +24,13 @@ const LONG: usize = 10;
 /// The pattern keeps the offsets of `a`: the column of a weak connection is replaced by the node itself,
 /// which has no effect on aggregation. So entries keep their positions, and no row has to be counted.
 ///
-/// If the matrix has more columns than rows (ghosts), `beyond` takes one number for each row and appends those for the
+/// If the matrix has more columns than rows (ghosts), `with_ghosts` takes one number for each row and appends those for the
 /// further columns.
 pub(super) fn strength<E: From<Error>>(
     a: &Blocks,
     theta: f64,
     dominant: f64,
-    beyond: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
+    with_ghosts: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
 ) -> std::result::Result<(Option<Graph>, Array<u8>), E> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
     let (raw, values, size) = (a.graph.raw(), a.address(), (a.shape[0] * a.shape[1]) as u32);
@@ -43,11 +43,11 @@ pub(super) fn strength<E: From<Error>>(
     let shared = config(nodes * lanes);
     let r = roots.address(0);
     queue!(device, f64, "inverse_roots", config(nodes), raw, values, size, r);
-    let roots = beyond(roots)?;
+    let roots = with_ghosts(roots)?;
     let (r, s) = (roots.address(0), strongest.address(0));
     let (out, mark) = (left_out.address(0), weak.address());
     queue!(device, f64, couple, shared, raw, values, size, r, theta, dominant, s, out, mark);
-    let strongest = beyond(strongest)?;
+    let strongest = with_ghosts(strongest)?;
     let s = strongest.address(0);
     if !weak.is_set()? {
         return Ok((None, left_out));

@@ -137,9 +137,6 @@ pub(crate) trait Memory: Sized {
 
     /// Describes a level.
     fn report(&self, level: &LevelOf<Self>) -> Result<LevelReport>;
-
-    /// Describes the last level.
-    fn report_last(&self, last: &Self::Last) -> LevelReport;
 }
 
 /// Builds a hierarchy; `unsmoothed` says whether the prolongator of the finest level remains unsmoothed.
@@ -164,9 +161,8 @@ pub(crate) fn build<'a, M: Memory>(
             built.scale = scale_of(least);
         }
         if is_last {
-            let last = memory.last(&a, &modes, built.scale)?;
-            reports.push(memory.report_last(&last).since(started));
-            built.last = Some(last);
+            built.last = Some(memory.last(&a, &modes, built.scale)?);
+            reports.push(LevelReport::dense(memory.rows(&a) as usize).since(started));
             return Ok((built, reports));
         }
         memory.check_interrupt()?;

@@ -53,7 +53,7 @@ impl Nodes {
     }
 
     /// Groups consecutive rows with the same pattern into nodes of at most `most` unknowns.
-    pub(crate) fn of_equal_rows(pattern: &Pattern, most: usize) -> Option<Nodes> {
+    pub(crate) fn detect(pattern: &Pattern, most: usize) -> Option<Nodes> {
         let (mut label, mut unknowns) = (0, 0);
         let labels = (0..pattern.rows()).map(|row| {
             let equal = row > 0 && unknowns < most && pattern.row(row) == pattern.row(row - 1);
@@ -139,7 +139,7 @@ impl<T: Real> Amg<T> {
         let space = csr.source().domain();
         let nodes = match (nodes, space.permutation()) {
             _ if size > 1 || modes.is_empty() => None,
-            (None, _) => Nodes::of_equal_rows(csr.pattern(), modes.len()),
+            (None, _) => Nodes::detect(csr.pattern(), modes.len()),
             (Some(nodes), None) => Nodes::new(nodes.iter().copied()),
             (Some(nodes), Some(permutation)) => {
                 Nodes::new(permutation.old_of_new().iter().map(|&old| nodes[old as usize]))

@@ -197,10 +197,6 @@ impl Memory for OnHost {
         let bytes = level.a.bytes() + 4 * rows + transfers;
         Ok(LevelReport::new(rows, level.a.entries(), bytes, formats))
     }
-
-    fn report_last(&self, last: &Dense) -> LevelReport {
-        LevelReport::dense(last.rows)
-    }
 }
 
 /// Inverts the coarsest level. Zero rows become rows of the identity; a matrix that is singular up to

@@ -86,11 +86,11 @@ impl<T: Real> Amg<T> {
         let values = |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?);
         let smooth = options.smooth_finest.unwrap_or(true);
         let unsmoothed = modes.is_empty() && is_worthwhile(smooth, size, pattern, values)?;
-        let of_equal_rows = match size == 1 && !modes.is_empty() {
-            true => Nodes::of_equal_rows(pattern, modes.len()),
+        let detected = match size == 1 && !modes.is_empty() {
+            true => Nodes::detect(pattern, modes.len()),
             false => None,
         };
-        let of_equal_rows = match of_equal_rows {
+        let detected = match detected {
             Some(nodes) => Some((nodes, a.in_host_memory()?)),
             None => None,
         };
@@ -110,7 +110,7 @@ impl<T: Real> Amg<T> {
         let space = CudaSpace::like(gpu, structure.domain());
         let (whole, diagonals) = (&**pattern, OnceCell::new());
         let mut memory =
-            OnDevice { gpu, options, whole, space: &space, diagonals, of_equal_rows, permutation: None };
+            OnDevice { gpu, options, whole, space: &space, diagonals, detected, permutation: None };
         let build = |a: &Blocks| hierarchy::build(&mut memory, Matrix::Given(a), modes, unsmoothed, started);
         let (hierarchy, reports) = numbers::with_blocks(&ordered, &nodes, size, build)??;
         let cycle = Cycle::new(device, pattern.rows(), hierarchy, memory.permutation)?;
@@ -130,7 +130,7 @@ struct OnDevice<'s, T: Real> {
     diagonals: OnceCell<Vec<i64>>,
     /// Nodes of the finest level that differ in their number of unknowns, and the matrix, which the host
     /// aggregates.
-    of_equal_rows: Option<(Nodes, Cow<'s, Csr<T>>)>,
+    detected: Option<(Nodes, Cow<'s, Csr<T>>)>,
     /// Permutation of the finest level.
     permutation: Option<Permutation>,
 }
@@ -186,7 +186,7 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         a: &Matrix<'_>,
         modes: &NearNullSpace,
     ) -> Result<Option<Aggregates>> {
-        let aggregates = match self.of_equal_rows.take() {
+        let aggregates = match self.detected.take() {
             Some((nodes, csr)) => {
                 let values = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
                 let matrix = blocks::Blocks::new(csr.pattern(), [1, 1], &values);
@@ -302,10 +302,6 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         };
         let bytes = level.transfer.as_ref().map_or(0, Transfer::bytes) + a.bytes() + 4 * rows;
         Ok(LevelReport::new(rows, a.shape().entries, bytes, formats))
-    }
-
-    fn report_last(&self, last: &Dense) -> LevelReport {
-        LevelReport::dense(last.rows)
     }
 }
 
@@ -432,7 +428,7 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         let OnGpu { space, whole, nodes, size, options, cycle, .. } = self;
         let (gpu, permutation, diagonals) = (space.gpu(), cycle.permutation.take(), OnceCell::new());
         let options = *options;
-        let memory = OnDevice { gpu, options, whole, space, diagonals, of_equal_rows: None, permutation };
+        let memory = OnDevice { gpu, options, whole, space, diagonals, detected: None, permutation };
         let refresh = |a: &Blocks| hierarchy::refresh(&memory, &mut cycle.hierarchy, Matrix::Given(a));
         let refreshed =
             a.borrowed_on(gpu).and_then(|a| Ok(numbers::with_blocks(&*a, nodes, *size, refresh)?));

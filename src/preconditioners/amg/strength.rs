@@ -40,20 +40,20 @@ pub(crate) struct Strength {
 
 impl Strength {
     /// Computes the strong connections of a matrix whose diagonal is positive except in zero rows. If the
-    /// matrix has more columns than rows (ghosts on ranks), `beyond` takes one number for each row and
+    /// matrix has more columns than rows (ghosts on ranks), `with_ghosts` takes one number for each row and
     /// appends those for the further columns.
     pub(crate) fn new(
         a: Blocks<'_>,
         theta: f64,
-        beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
+        with_ghosts: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
     ) -> Result<Strength> {
         match a.shape {
-            [1, 1] => Strength::with_norm(a, theta, beyond, |_, entry| a.values[entry].abs()),
+            [1, 1] => Strength::with_norm(a, theta, with_ghosts, |_, entry| a.values[entry].abs()),
             _ => {
                 let norm = |node: usize, entry: usize| {
                     a.lines(node, entry).flatten().map(|v| v * v).sum::<f64>().sqrt()
                 };
-                Strength::with_norm(a, theta, beyond, norm)
+                Strength::with_norm(a, theta, with_ghosts, norm)
             }
         }
     }
@@ -62,7 +62,7 @@ impl Strength {
     fn with_norm(
         a: Blocks<'_>,
         theta: f64,
-        beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
+        with_ghosts: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
         norm: impl Fn(usize, usize) -> f64 + Sync,
     ) -> Result<Strength> {
         let nodes = a.pattern.rows();
@@ -71,7 +71,7 @@ impl Strength {
             let own = a.own(node).map_or(0.0, |entry| norm(node, entry));
             if own > 0.0 { 1.0 / own.sqrt() } else { 0.0 }
         });
-        let roots = beyond(roots)?;
+        let roots = with_ghosts(roots)?;
         let row = |node: usize| a.pattern.offsets.range(node).zip(a.pattern.row(node));
         let coupling = |root: f64, column: u32, norm: f64| root * roots[column as usize] * norm;
         let (mut most, mut left_out) = (vec![0.0; nodes], vec![false; nodes]);
@@ -94,7 +94,7 @@ impl Strength {
                 }
             }
         });
-        let (largest, all) = (beyond(most)?, !any_weak.into_inner());
+        let (largest, all) = (with_ghosts(most)?, !any_weak.into_inner());
         if all {
             return Ok(Strength { strong: None, left_out });
         }

@@ -128,8 +128,7 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
 }
 
 /// Returns whether the finest level of a matrix without given modes and with `size` rows per node uses
-/// unsmoothed aggregation. `values` returns the entries at some positions of the pattern. Columns beyond the rows
-/// (ghosts on ranks) are not compared.
+/// unsmoothed aggregation. `values` returns the entries at some positions of the pattern.
 pub(crate) fn is_worthwhile(
     smooth_finest: bool,
     size: usize,
@@ -148,9 +147,7 @@ pub(crate) fn is_worthwhile(
     for row in sampled(pattern.rows(), SAMPLE) {
         for entry in pattern.offsets.range(row) {
             let column = pattern.columns[entry] as usize;
-            if column < pattern.rows() {
-                groups.push([Some(entry), place(column, row), place(row, row), place(column, column)]);
-            }
+            groups.push([Some(entry), place(column, row), place(row, row), place(column, column)]);
         }
     }
     let mut values = values(&groups.iter().flatten().flatten().copied().collect::<Vec<_>>())?.into_iter();

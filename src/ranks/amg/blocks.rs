@@ -6,7 +6,7 @@ use crate::formats::pattern::Pattern;
 use crate::preconditioners::amg::blocks::Blocks;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_long_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -31,22 +31,10 @@ impl HostBlocks {
         self.shape[0] * self.shape[1]
     }
 
-    /// No rows.
-    pub(super) fn none() -> Result<HostBlocks> {
-        let pattern = Arc::new(Pattern::sorted(Offsets::from_lengths([]), vec![], 0)?);
-        Ok(HostBlocks { pattern, shape: [1, 1], values: Buffer::default() })
-    }
-
     /// The identity at each block.
     pub(super) fn identities(pattern: Arc<Pattern>, size: usize) -> HostBlocks {
         let values = NearNullSpace::constants(pattern.entries() * size, size).values.into();
         HostBlocks { pattern, shape: [size; 2], values }
-    }
-
-    /// The rows with these numbers.
-    pub(super) fn rows_at(&self, rows: &[u32]) -> Result<HostBlocks> {
-        let entries = |row: usize| self.pattern.offsets.range(rows[row] as usize);
-        self.picked(rows.len(), self.pattern.cols(), &entries, 0)
     }
 
     /// The entries in columns of own nodes, as many as there are rows.
@@ -71,7 +59,7 @@ impl HostBlocks {
     }
 
     /// Rows that consist of ranges of the entries, with columns reduced by `shift`.
-    fn picked(
+    pub(super) fn picked(
         &self,
         rows: usize,
         cols: usize,
@@ -90,38 +78,6 @@ impl HostBlocks {
         });
         let pattern = Arc::new(Pattern::sorted(offsets, columns, cols)?);
         Ok(HostBlocks { pattern, shape: self.shape, values })
-    }
-
-    /// The first `rows` rows, with `places` as columns from `own` on, followed by the rows `below`. The result has `cols`
-    /// columns.
-    pub(super) fn stacked(
-        &self,
-        rows: usize,
-        (own, places): (usize, &[u32]),
-        below: &HostBlocks,
-        cols: usize,
-    ) -> Result<HostBlocks> {
-        let (above, width) = (&*self.pattern, self.width());
-        let (entries, more) = (above.offsets.at(rows), below.pattern.entries());
-        let column = |at: usize| match at.checked_sub(entries) {
-            Some(at) => below.pattern.columns[at],
-            None => match (above.columns[at] as usize).checked_sub(own) {
-                Some(ghost) => places[ghost],
-                None => above.columns[at],
-            },
-        };
-        let value = |at: usize| match at.checked_sub(entries * width) {
-            Some(at) => below.values[at],
-            None => self.values[at],
-        };
-        let length = |row: usize| match row.checked_sub(rows) {
-            Some(row) => below.pattern.offsets.range(row).len(),
-            None => above.offsets.range(row).len(),
-        };
-        let offsets = Offsets::of_rows(rows + below.pattern.rows(), &length);
-        let pattern = Pattern::sorted(offsets, map_rows(entries + more, 2, &column), cols)?;
-        let values = map_rows((entries + more) * width, 2, &value).into();
-        Ok(HostBlocks { pattern: Arc::new(pattern), shape: self.shape, values })
     }
 }
 

@@ -32,9 +32,9 @@ pub struct Tentative<L: LocalSetup> {
 
 /// Sends values at entries that other ranks read; returns those of ghosts. Collective: all ranks call this, with an
 /// error if they have no values.
-pub(super) type Beyond<'a> = &'a dyn Fn(Result<Vec<f64>>) -> Result<Vec<f64>>;
+pub(super) type GhostExchange<'a> = &'a dyn Fn(Result<Vec<f64>>) -> Result<Vec<f64>>;
 
-/// Operations of the setup on this rank's rows. Only methods with `Routes` or [`Beyond`] are collective.
+/// Operations of the setup on this rank's rows. Only methods with `Routes` or [`GhostExchange`] are collective.
 pub trait LocalSetup: Local<f32> {
     /// Own rows of a matrix of blocks, in double precision.
     type Blocks: Send + Sync;
@@ -108,14 +108,14 @@ pub trait LocalSetup: Local<f32> {
         modes: &NearNullSpace<Self::Numbers>,
         options: &AmgOptions,
         sent: &[u32],
-        beyond: Beyond<'_>,
+        exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Self>, Self::Numbers)>;
 
     /// Number of columns: own aggregates, then those of ghosts if they were appended.
     fn columns(t: &Self::Blocks) -> usize;
 
-    /// The matrix of ones with the pattern of a scalar matrix.
-    fn ones(blocks: &Self::Blocks) -> Result<Self::Blocks>;
+    /// The first `rows` rows of a scalar matrix, which have entries in the first `cols` columns, with ones as entries.
+    fn ones(blocks: &Self::Blocks, rows: usize, cols: usize) -> Result<Self::Blocks>;
 
     /// The own rows of the smoothed prolongator, given the inverse diagonal and `ω`.
     fn prolongator(
@@ -156,14 +156,14 @@ pub trait LocalSetup: Local<f32> {
 
     /// Adds up contributions to a vector of the next level: `product` computes those of this rank, for own entries and
     /// for ghosts.
-    fn collect(
+    fn add_ghosts(
         exchange: &mut Self::Exchange,
         product: impl FnOnce(&mut Single<Self>) -> krysp_solvers::Result<()>,
         to: &mut Single<Self>,
     ) -> krysp_solvers::Result<()>;
 
     /// A vector of the next level with its ghosts.
-    fn spread<'a>(
+    fn with_ghosts<'a>(
         exchange: &'a mut Self::Exchange,
         from: &Single<Self>,
     ) -> krysp_solvers::Result<&'a Single<Self>>;

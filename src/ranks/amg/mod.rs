@@ -21,7 +21,7 @@ mod memory;
 #[cfg(feature = "cuda")]
 mod on_cuda;
 mod on_host;
-mod setup;
+mod rows;
 
 use super::Ranks;
 use super::local::RankMemory;
@@ -42,8 +42,8 @@ use krysp_kernels::multigrid::{self, LevelBytes, Levels, Shape};
 use krysp_solvers::{BasicVector, Element, LinearOperator, Space, Vector, check_spaces};
 use level::LevelMatrix;
 use local::{LocalLevels, LocalSetup, Single};
-use memory::OnRanks;
-use setup::{RankAggregates, Rows};
+use memory::{OnRanks, RankAggregates};
+use rows::Rows;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -196,7 +196,8 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let local = L::machine(space);
         let keeps = ranks.all(local.begin::<T>())?;
         let link = RankMemory::<f32>::link(&local, ranks)?;
-        let (rows, own) = (Rows::of(&local, matrix)?, space.local_len());
+        let mut memory = OnRanks::new(ranks, &local, link, options);
+        let (rows, own) = (memory.rows_of(matrix)?, space.local_len());
         let values = match modes.len() {
             0 => local.constants(own, rows.size),
             count => {
@@ -205,12 +206,14 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
             }
         };
         let values = ranks.all(values)?;
-        let (near, unsmoothed, known) = match modes.len() {
-            0 => (rows.size, rows.is_worthwhile(matrix, &options)?, None),
-            count => (count, false, rows.of_equal_rows(count, &options)?),
+        let (count, unsmoothed) = match modes.len() {
+            0 => (rows.size, memory.is_worthwhile(matrix, rows.size)?),
+            count => {
+                memory.known = memory.detected(&rows, count)?;
+                (count, false)
+            }
         };
-        let near = NearNullSpace { count: near, values };
-        let mut memory = OnRanks { ranks: ranks.clone(), local: local.clone(), link, options, known };
+        let near = NearNullSpace { count, values };
         let (hierarchy, reports) = hierarchy::build(&mut memory, rows, near, unsmoothed, started)?;
         let made = || {
             let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;
@@ -231,10 +234,9 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let same_space = if *matrix.domain() == self.space { Ok(()) } else { Err(other_space()) };
         let same = same_space.and_then(|()| self.pattern.check(&RowPattern::of(matrix)?));
         ranks.all(same)?;
-        let local = L::machine(&self.space);
-        let rows = Rows::of(&local, matrix)?;
-        let memory = OnRanks { ranks, local, link: None, options: self.options, known: None };
+        let memory = OnRanks::new(&ranks, &L::machine(&self.space), None, self.options);
         let cycle = self.cycle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let rows = memory.rows_of(matrix)?;
         hierarchy::refresh(&memory, &mut cycle.hierarchy, rows)
     }
 
@@ -264,9 +266,10 @@ impl<L: LocalSetup> Workspace<L> {
 
 impl Last {
     /// Replicates a level, with this rank's rows of its near-null space. Collective: all ranks call this.
-    fn new<L: LocalSetup>(rows: &Rows<L>, modes: NearNullSpace, options: AmgOptions) -> Result<Last> {
-        let (csr, whole) = rows.everywhere(&modes)?;
-        let amg = rows.ranks.all(Amg::of_nodes(&csr, rows.size, (whole, None), false, options))?;
+    fn new<L: LocalSetup>(memory: &OnRanks<L>, rows: &Rows<L>, modes: NearNullSpace) -> Result<Last> {
+        let OnRanks { ranks, options, .. } = memory;
+        let (csr, whole) = rows.everywhere(ranks, &modes)?;
+        let amg = ranks.all(Amg::of_nodes(&csr, rows.size, (whole, None), false, *options))?;
         let bounds = rows.bounds.iter().map(|&bound| bound as usize * rows.size).collect();
         Ok(Last { amg: Arc::new(amg), modes, bounds })
     }
@@ -327,7 +330,7 @@ impl<L: LocalSetup> Levels for Cycle<L> {
         t.own_mut().axpby(&1.0.into(), b, &(-1.0).into());
         let to = below.first_mut().map_or(&mut self.ends[0], |below| &mut below.b);
         transfer.as_mut().map_or(Ok(()), |Transfer { stored: [_, r], exchange, .. }| {
-            L::collect(exchange, |coarse| r.apply(t.own(), coarse), to)
+            L::add_ghosts(exchange, |coarse| r.apply(t.own(), coarse), to)
         })
     }
 
@@ -345,7 +348,7 @@ impl<L: LocalSetup> Levels for Cycle<L> {
         let Workspace { x, t, .. } = &mut vectors[at];
         let from = below.first().map_or(&self.ends[1], |below| below.x.own());
         if let Some(Transfer { stored: [p, _], exchange, .. }) = &mut self.hierarchy.levels[at].transfer {
-            p.apply(L::spread(exchange, from)?, t.own_mut())?;
+            p.apply(L::with_ghosts(exchange, from)?, t.own_mut())?;
             x.own_mut().axpy(&1.0.into(), t.own());
         }
         Ok(())

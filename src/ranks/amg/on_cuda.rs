@@ -2,7 +2,7 @@
 //! formed, and nodes that differ in their number of unknowns are aggregated, in host memory.
 
 use super::blocks::HostBlocks;
-use super::local::{Beyond, Border, LocalLevels, LocalSetup, Tentative};
+use super::local::{Border, GhostExchange, LocalLevels, LocalSetup, Tentative};
 use crate::device::{Cuda, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::MatrixSource;
@@ -147,12 +147,12 @@ impl LocalSetup for Cuda {
         modes: &NearNullSpace<Array<f64>>,
         options: &AmgOptions,
         sent: &[u32],
-        beyond: Beyond<'_>,
+        exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Cuda>, Array<f64>)> {
-        let mut beyond = |own: Array<f64>| -> Result<Array<f64>> {
-            Ok(extended(&own, &beyond(numbers::gathered(&own, sent).map_err(Error::from))?)?)
+        let mut with_ghosts = |own: Array<f64>| -> Result<Array<f64>> {
+            Ok(extended(&own, &exchange(numbers::gathered(&own, sent).map_err(Error::from))?)?)
         };
-        let (joined, strong) = found::<Error>(a, parameters(options), &mut beyond)?;
+        let (joined, strong) = found::<Error>(a, parameters(options), &mut with_ghosts)?;
         let modes = (modes.count, &modes.values);
         let Aggregates { strong, t, modes, .. } =
             Aggregates::of(joined, strong, a.shape[0], modes, parameters(options))?;
@@ -163,8 +163,9 @@ impl LocalSetup for Cuda {
         t.graph.cols()
     }
 
-    fn ones(blocks: &Blocks) -> Result<Blocks> {
-        Ok(ones(&blocks.graph)?)
+    fn ones(blocks: &Blocks, rows: usize, cols: usize) -> Result<Blocks> {
+        let none = HostRows { offsets: &[0], columns: &[], values: &[] };
+        Ok(ones(&blocks.stacked(rows, (cols, &[]), none, cols)?.graph)?)
     }
 
     fn prolongator(
@@ -248,7 +249,7 @@ impl LocalSetup for Cuda {
         Ok(CudaExchange { coarse, own, up, down, returned })
     }
 
-    fn collect(
+    fn add_ghosts(
         CudaExchange { coarse, own, down, returned, .. }: &mut CudaExchange,
         product: impl FnOnce(&mut CudaVector<f32>) -> krysp_solvers::Result<()>,
         to: &mut CudaVector<f32>,
@@ -259,7 +260,7 @@ impl LocalSetup for Cuda {
         returned.add(down.came()?, &mut to.entries).map_err(failed)
     }
 
-    fn spread<'a>(
+    fn with_ghosts<'a>(
         CudaExchange { coarse, own, up, .. }: &'a mut CudaExchange,
         from: &CudaVector<f32>,
     ) -> krysp_solvers::Result<&'a CudaVector<f32>> {

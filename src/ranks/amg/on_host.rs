@@ -1,7 +1,7 @@
 //! Setup and cycle of a rank's part in host memory.
 
 use super::blocks::{HostBlocks, copy_rows};
-use super::local::{Beyond, Border, LocalLevels, LocalSetup, Tentative};
+use super::local::{Border, GhostExchange, LocalLevels, LocalSetup, Tentative};
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, MatrixSource};
@@ -72,17 +72,38 @@ impl LocalSetup for Host {
     }
 
     fn rows_at(blocks: &HostBlocks, rows: &[u32]) -> Result<HostBlocks> {
-        blocks.rows_at(rows)
+        let entries = |row: usize| blocks.pattern.offsets.range(rows[row] as usize);
+        blocks.picked(rows.len(), blocks.pattern.cols(), &entries, 0)
     }
 
     fn stacked(
         blocks: &HostBlocks,
         rows: usize,
-        places: (usize, &[u32]),
+        (own, places): (usize, &[u32]),
         below: &HostBlocks,
         cols: usize,
     ) -> Result<HostBlocks> {
-        blocks.stacked(rows, places, below, cols)
+        let (above, width) = (&*blocks.pattern, blocks.width());
+        let (entries, more) = (above.offsets.at(rows), below.pattern.entries());
+        let column = |at: usize| match at.checked_sub(entries) {
+            Some(at) => below.pattern.columns[at],
+            None => match (above.columns[at] as usize).checked_sub(own) {
+                Some(ghost) => places[ghost],
+                None => above.columns[at],
+            },
+        };
+        let value = |at: usize| match at.checked_sub(entries * width) {
+            Some(at) => below.values[at],
+            None => blocks.values[at],
+        };
+        let length = |row: usize| match row.checked_sub(rows) {
+            Some(row) => below.pattern.offsets.range(row).len(),
+            None => above.offsets.range(row).len(),
+        };
+        let offsets = Offsets::of_rows(rows + below.pattern.rows(), &length);
+        let pattern = Pattern::sorted(offsets, map_rows(entries + more, 2, &column), cols)?;
+        let values = map_rows((entries + more) * width, 2, &value).into();
+        Ok(HostBlocks { pattern: Arc::new(pattern), shape: blocks.shape, values })
     }
 
     fn used(blocks: &HostBlocks, rows: usize) -> Result<Vec<bool>> {
@@ -114,14 +135,14 @@ impl LocalSetup for Host {
         modes: &NearNullSpace,
         options: &AmgOptions,
         sent: &[u32],
-        beyond: Beyond<'_>,
+        exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Host>, Vec<f64>)> {
-        let beyond = |mut own: Vec<f64>| {
-            let ghosts = beyond(Ok(sent.iter().map(|&node| own[node as usize]).collect()))?;
+        let with_ghosts = |mut own: Vec<f64>| {
+            let ghosts = exchange(Ok(sent.iter().map(|&node| own[node as usize]).collect()))?;
             own.extend(ghosts);
             Ok(own)
         };
-        let Strength { strong, left_out } = Strength::new(a.view(), options.strength, &beyond)?;
+        let Strength { strong, left_out } = Strength::new(a.view(), options.strength, &with_ghosts)?;
         let graph = own_part(strong.as_ref().unwrap_or(&a.pattern))?;
         tentative(strong, Aggregates::new(&graph, &left_out), a.shape[0], modes)
     }
@@ -130,8 +151,10 @@ impl LocalSetup for Host {
         t.pattern.cols()
     }
 
-    fn ones(blocks: &HostBlocks) -> Result<HostBlocks> {
-        Ok(HostBlocks::identities(blocks.pattern.clone(), 1))
+    fn ones(HostBlocks { pattern, .. }: &HostBlocks, rows: usize, cols: usize) -> Result<HostBlocks> {
+        let offsets = Offsets::of_rows(rows, &|row| pattern.offsets.range(row).len());
+        let columns = pattern.columns[..offsets.end()].to_vec();
+        Ok(HostBlocks::identities(Arc::new(Pattern::sorted(offsets, columns, cols)?), 1))
     }
 
     fn prolongator(
@@ -213,7 +236,7 @@ impl LocalSetup for Host {
         Ok(HostExchange { halo, back, coarse })
     }
 
-    fn collect(
+    fn add_ghosts(
         HostExchange { back, coarse, .. }: &mut HostExchange,
         product: impl FnOnce(&mut HostVector<f32>) -> krysp_solvers::Result<()>,
         to: &mut HostVector<f32>,
@@ -225,7 +248,7 @@ impl LocalSetup for Host {
         Ok(back.add(ghosts, to)?)
     }
 
-    fn spread<'a>(
+    fn with_ghosts<'a>(
         HostExchange { halo, coarse, .. }: &'a mut HostExchange,
         from: &HostVector<f32>,
     ) -> krysp_solvers::Result<&'a HostVector<f32>> {
