@@ -38,7 +38,7 @@ macro_rules! tests {
 fn tests() -> Vec<(&'static str, Test)> {
     let mut tests = tests! {
         laws: vectors, operators, products, refreshed, precise_residuals;
-        solves: methods, preconditioners, multigrid, multigrid_of_nodes, multigrid_again, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
+        solves: methods, preconditioners, multigrid, multigrid_of_nodes, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
         multigrid: features, one_gain_for_all_ranks;
         assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
         counts: halo_is_that_of_the_partition, sums_of_an_iteration, preconditioners;

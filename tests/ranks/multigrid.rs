@@ -2,18 +2,21 @@
 
 use crate::multigrid_on_host::{OnHost, options};
 use crate::{cuts, part, share};
-use krysp::ranks::{RankAmg, RankMatrix, Ranks};
+use krysp::ranks::{Local, RankAmg, RankMatrix, Ranks};
 use krysp::testing::laws::{self, Multigrid, Relation};
-use krysp::{AmgOptions, Cg, Csr, Result};
+use krysp::{AmgOptions, Cg, Csr, Result, Solution};
+use std::ops::RangeInclusive;
 
 /// Ranks with equally many nodes of three rows.
-struct OnRanks<'r> {
+struct OnRanks<'r, L: Local<f64>> {
     ranks: &'r Ranks,
     /// Which of the partitions.
     which: usize,
+    /// Moves a matrix to the memory of the hierarchies.
+    moved: &'r dyn Fn(RankMatrix<f64>) -> Result<RankMatrix<f64, L>>,
 }
 
-impl OnRanks<'_> {
+impl<L: Local<f64>> OnRanks<'_, L> {
     fn cut(&self, a: &Csr<f64>) -> Vec<usize> {
         let mut cut = cuts(a.rows() / 3, self.ranks.size()).swap_remove(self.which);
         cut.iter_mut().for_each(|bound| *bound *= 3);
@@ -21,53 +24,79 @@ impl OnRanks<'_> {
         cut
     }
 
-    fn rows(&self, a: &Csr<f64>) -> RankMatrix<f64> {
-        share(self.ranks, a, &self.cut(a))
+    fn rows(&self, a: &Csr<f64>) -> Result<RankMatrix<f64, L>> {
+        (self.moved)(share(self.ranks, a, &self.cut(a)))
     }
 }
 
-impl Multigrid for OnRanks<'_> {
-    type Hierarchy = RankAmg<f64>;
+macro_rules! multigrid_of {
+    ($local:ty) => {
+        impl Multigrid for OnRanks<'_, $local> {
+            type Hierarchy = RankAmg<f64, $local>;
 
-    fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<RankAmg<f64>> {
-        let cut = self.cut(a);
-        let own: Vec<&[f64]> = modes.iter().map(|mode| part(self.ranks, mode, &cut)).collect();
-        RankAmg::with(&self.rows(a), &own, options(smooth_finest))
-    }
+            fn build(
+                &self,
+                a: &Csr<f64>,
+                modes: &[Vec<f64>],
+                smooth_finest: bool,
+            ) -> Result<RankAmg<f64, $local>> {
+                let cut = self.cut(a);
+                let own: Vec<&[f64]> = modes.iter().map(|mode| part(self.ranks, mode, &cut)).collect();
+                RankAmg::with(&self.rows(a)?, &own, options(smooth_finest))
+            }
 
-    fn refresh(&self, m: &mut RankAmg<f64>, a: &Csr<f64>) -> Result<()> {
-        m.refresh(&self.rows(a))
-    }
+            fn refresh(&self, m: &mut RankAmg<f64, $local>, a: &Csr<f64>) -> Result<()> {
+                m.refresh(&self.rows(a)?)
+            }
 
-    fn aggregates(&self, m: &RankAmg<f64>) -> Result<Vec<Vec<Option<u32>>>> {
-        m.aggregates()
-    }
+            fn aggregates(&self, m: &RankAmg<f64, $local>) -> Result<Vec<Vec<Option<u32>>>> {
+                m.aggregates()
+            }
 
-    fn iterations(&self, m: &RankAmg<f64>, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
-        let (rows, own) = (self.rows(a), part(self.ranks, b, &self.cut(a)));
-        let report = Cg::new(&rows).preconditioner(m).rtol(1e-8).solve(own)?.report;
-        assert!(report.converged(), "{report}");
-        Ok(report.iterations)
-    }
+            fn solve(&self, m: &RankAmg<f64, $local>, a: &Csr<f64>, b: &[f64]) -> Result<Solution<f64>> {
+                let (rows, own) = (self.rows(a)?, part(self.ranks, b, &self.cut(a)));
+                Ok(Cg::new(&rows).preconditioner(m).rtol(1e-8).solve(own)?)
+            }
 
-    fn table(&self, m: &RankAmg<f64>) -> String {
-        m.to_string()
-    }
+            fn table(&self, m: &RankAmg<f64, $local>) -> String {
+                m.to_string()
+            }
+        }
+    };
 }
+
+multigrid_of!(krysp::Host);
+#[cfg(feature = "cuda")]
+multigrid_of!(krysp::Cuda);
 
 /// One rank has the hierarchy of the host; several have other aggregates at their borders.
-fn relation(ranks: &Ranks) -> Relation {
+fn features_of<L: Local<f64>>(
+    ranks: &Ranks,
+    moved: &dyn Fn(RankMatrix<f64>) -> Result<RankMatrix<f64, L>>,
+    iterations: [fn(usize) -> RangeInclusive<usize>; 2],
+) where
+    for<'r> OnRanks<'r, L>: Multigrid,
+{
     let alone = ranks.size() == 1;
-    Relation {
-        same_aggregates: alone,
-        iterations: if alone { |host| host..=host } else { |host| 1..=host + host / 2 + 3 },
+    let relation = Relation { same_aggregates: alone, iterations: iterations[usize::from(!alone)] };
+    for which in [0, 2] {
+        laws::multigrid(&OnHost, &OnRanks { ranks, which, moved }, relation).unwrap();
     }
 }
 
 pub(super) fn features(ranks: &Ranks) {
-    for which in [0, 2] {
-        laws::multigrid(&OnHost, &OnRanks { ranks, which }, relation(ranks)).unwrap();
-    }
+    features_of(ranks, &|rows| Ok(rows), [|host| host..=host, |host| 1..=host + host / 2 + 3]);
+}
+
+/// Ranks with GPUs build their hierarchies there.
+#[cfg(feature = "cuda")]
+pub(super) fn features_on_gpus(ranks: &Ranks) {
+    use krysp::ToCuda;
+
+    let gpu = ranks.gpu().unwrap();
+    let iterations: [fn(usize) -> _; 2] =
+        [|host| host.saturating_sub(1)..=host + 1, |host| 1..=host + host / 2 + 4];
+    features_of(ranks, &|rows| rows.to(&gpu), iterations);
 }
 
 /// Whether a level is coarsened is one decision of all ranks. Nodes have two unknowns, apart from the last one. Those of the
@@ -113,56 +142,4 @@ pub(super) fn one_gain_for_all_ranks(ranks: &Ranks) {
     let m = RankAmg::with(&shared, &own, options).unwrap();
     let finest = &m.aggregates().unwrap()[0];
     assert!(finest.len() == cut[ranks.rank() + 1] - cut[ranks.rank()] && finest.iter().all(Option::is_some));
-}
-
-/// Ranks with GPUs build their hierarchies there.
-#[cfg(feature = "cuda")]
-pub(super) fn features_on_gpus(ranks: &Ranks) {
-    use krysp::{Cuda, ToCuda};
-
-    struct OnGpus<'r>(OnRanks<'r>, Cuda);
-
-    impl OnGpus<'_> {
-        fn rows(&self, a: &Csr<f64>) -> Result<RankMatrix<f64, Cuda>> {
-            self.0.rows(a).to(&self.1)
-        }
-    }
-
-    impl Multigrid for OnGpus<'_> {
-        type Hierarchy = RankAmg<f64, Cuda>;
-
-        fn build(&self, a: &Csr<f64>, modes: &[Vec<f64>], smooth_finest: bool) -> Result<Self::Hierarchy> {
-            let cut = self.0.cut(a);
-            let own: Vec<&[f64]> = modes.iter().map(|mode| part(self.0.ranks, mode, &cut)).collect();
-            RankAmg::with(&self.rows(a)?, &own, options(smooth_finest))
-        }
-
-        fn refresh(&self, m: &mut Self::Hierarchy, a: &Csr<f64>) -> Result<()> {
-            m.refresh(&self.rows(a)?)
-        }
-
-        fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>> {
-            m.aggregates()
-        }
-
-        fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize> {
-            let (rows, own) = (self.rows(a)?, part(self.0.ranks, b, &self.0.cut(a)));
-            let report = Cg::new(&rows).preconditioner(m).rtol(1e-8).solve(own)?.report;
-            assert!(report.converged(), "{report}");
-            Ok(report.iterations)
-        }
-
-        fn table(&self, m: &Self::Hierarchy) -> String {
-            m.to_string()
-        }
-    }
-
-    let gpu = ranks.gpu().unwrap();
-    for which in [0, 2] {
-        let on_gpus = OnGpus(OnRanks { ranks, which }, gpu.clone());
-        let alone = ranks.size() == 1;
-        let iterations: fn(usize) -> _ =
-            if alone { |host| host.saturating_sub(1)..=host + 1 } else { |host| 1..=host + host / 2 + 4 };
-        laws::multigrid(&OnHost, &on_gpus, Relation { same_aggregates: alone, iterations }).unwrap();
-    }
 }

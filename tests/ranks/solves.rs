@@ -304,38 +304,6 @@ pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
     }
 }
 
-/// The magnitude of values does not matter, new values are used, and solves are bitwise reproducible.
-pub(super) fn multigrid_again(ranks: &Ranks) {
-    let a = matrices::stencil7(12).csr::<f64>().unwrap();
-    let b = matrices::vector(a.rows());
-    for cut in cuts(a.rows(), ranks.size()) {
-        let mut rows = share(ranks, &a, &cut);
-        let mut m = RankAmg::new(&rows).unwrap();
-        let mut found = vec![];
-        for scale in [1.0, 1e-60, 1e60, 1.0] {
-            let b: Vec<f64> = part(ranks, &b, &cut).iter().map(|b| scale * b).collect();
-            let Solution { x, report } = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
-            assert!(report.converged(), "{cut:?}, {scale:e}: {report}");
-            found.push((x, report.iterations));
-        }
-        assert!(found.iter().all(|(_, iterations)| *iterations == found[0].1), "{cut:?}");
-        assert_eq!(found[0].0, found[3].0);
-        let values: Vec<f64> = {
-            let entries = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
-            a.entries()[entries].iter().map(|value| 1e-3 * value).collect()
-        };
-        rows.refresh(&values).unwrap();
-        m.refresh(&rows).unwrap();
-        let report =
-            Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(part(ranks, &b, &cut)).unwrap().report;
-        assert_eq!(report.iterations, found[0].1, "{cut:?}: {report}");
-        // a diagonal entry that is not positive is an error on all ranks
-        let negative: Vec<f64> = values.iter().map(|value| -value).collect();
-        rows.refresh(&negative).unwrap();
-        assert!(RankAmg::new(&rows).is_err());
-    }
-}
-
 pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
     for n in 1..4 {
         let a = edge::tridiagonal(n).csr::<f64>().unwrap();

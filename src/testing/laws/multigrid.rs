@@ -4,6 +4,7 @@ use super::{Law, Violation};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::testing::matrices;
+use krysp_solvers::Solution;
 use std::ops::RangeInclusive;
 
 /// Largest number of rows of a level that is inverted, so that small matrices have several levels.
@@ -24,9 +25,8 @@ pub trait Multigrid {
     /// The aggregate of each node of each level, `None` for nodes without one.
     fn aggregates(&self, m: &Self::Hierarchy) -> Result<Vec<Vec<Option<u32>>>>;
 
-    /// Number of iterations of conjugate gradients to a relative residual of 1e-8; an error if it does not
-    /// converge.
-    fn iterations(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<usize>;
+    /// Solves by conjugate gradients to a relative residual of 1e-8.
+    fn solve(&self, m: &Self::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Result<Solution<f64>>;
 
     /// The table of the levels.
     fn table(&self, m: &Self::Hierarchy) -> String;
@@ -55,7 +55,8 @@ struct System {
 }
 
 /// Checks that `memory` has the features of `host`: both kinds of aggregation on the finest level, nodes with equal
-/// and different numbers of unknowns, modes, refreshes, values of any magnitude, a table, and refusals.
+/// and different numbers of unknowns, modes, refreshes, values of any magnitude, the same bits again, a table, and
+/// refusals.
 pub fn multigrid<M: Multigrid>(host: &impl Multigrid, memory: &M, relation: Relation) -> Law {
     for system in systems()? {
         for smooth_finest in [false, true] {
@@ -65,6 +66,18 @@ pub fn multigrid<M: Multigrid>(host: &impl Multigrid, memory: &M, relation: Rela
         }
     }
     refusals(memory)
+}
+
+/// Solves; returns the number of iterations and the solution.
+fn solved<M: Multigrid>(
+    memory: &M,
+    m: &M::Hierarchy,
+    a: &Csr<f64>,
+    b: &[f64],
+) -> std::result::Result<(usize, Vec<f64>), Violation> {
+    let Solution { x, report } = memory.solve(m, a, b).map_err(failed)?;
+    require(report.converged(), || report.to_string())?;
+    Ok((report.iterations, x))
 }
 
 fn failed(error: crate::error::Error) -> Violation {
@@ -93,7 +106,7 @@ fn same_features<H: Multigrid, M: Multigrid>(
         require(ours == theirs && !ours.is_empty(), || format!("levels of {ours:?}, not {theirs:?} rows"))?;
     }
     let b = matrices::vector(a.rows());
-    let stale = (*name == VARIED).then(|| memory.iterations(&m, other, &b)).transpose().map_err(failed)?;
+    let stale = (*name == VARIED).then(|| solved(memory, &m, other, &b)).transpose()?;
     let mut iterations = vec![];
     // the last matrix is the first again
     for (step, matrix) in [a, other, a].into_iter().enumerate() {
@@ -101,19 +114,26 @@ fn same_features<H: Multigrid, M: Multigrid>(
             host.refresh(&mut expected, matrix).map_err(failed)?;
             memory.refresh(&mut m, matrix).map_err(failed)?;
         }
-        let of_host = host.iterations(&expected, matrix, &b).map_err(failed)?;
-        let got = memory.iterations(&m, matrix, &b).map_err(failed)?;
+        let (of_host, _) = solved(host, &expected, matrix, &b)?;
+        let (got, _) = solved(memory, &m, matrix, &b)?;
         let range = (relation.iterations)(of_host);
         require(of_host <= *most, || format!("{of_host} iterations on the host, at most {most}"))?;
         require(range.contains(&got), || format!("step {step}: {got} iterations, {of_host} on the host"))?;
         iterations.push(got);
     }
     require(iterations[0] == iterations[2], || format!("{iterations:?} iterations after refreshes"))?;
-    let has_effect = stale.is_none_or(|stale| stale > iterations[1] + 1);
-    require(has_effect, || format!("{stale:?} iterations without a refresh: {iterations:?}"))?;
-    let b: Vec<f64> = b.iter().map(|b| 1e60 * b).collect();
-    let got = memory.iterations(&m, a, &b).map_err(failed)?;
-    require(got.abs_diff(iterations[0]) <= 1, || format!("{got} iterations for 1e60 b: {iterations:?}"))
+    let has_effect = stale.as_ref().is_none_or(|(stale, _)| *stale > iterations[1] + 1);
+    require(has_effect, || format!("{stale:?} without a refresh: {iterations:?}"))?;
+    let mut solutions = vec![];
+    for scale in [1.0, 1e-60, 1e60, 1.0] {
+        let b: Vec<f64> = b.iter().map(|b| scale * b).collect();
+        let (got, x) = solved(memory, &m, a, &b)?;
+        require(got.abs_diff(iterations[0]) <= 1, || {
+            format!("{got} iterations for {scale} b: {iterations:?}")
+        })?;
+        solutions.push(x);
+    }
+    require(solutions[0] == solutions[3], || "another solution for the same right-hand side".into())
 }
 
 /// The numbers of rows in a table: its second column.
