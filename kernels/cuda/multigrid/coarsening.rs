@@ -72,17 +72,6 @@ pub enum Product {
     SinglePass(usize),
 }
 
-/// Result of the setup of a level.
-#[derive(Debug)]
-pub struct CoarseLevel {
-    /// Patterns and aggregates.
-    pub coarsening: Coarsening,
-    /// Values.
-    pub numbers: Numbers,
-    /// Near-null-space vectors of the next level.
-    pub modes: NearNullSpace,
-}
-
 /// The aggregates of a level, and the tentative prolongator on them.
 #[derive(Debug)]
 pub struct Aggregates {
@@ -169,16 +158,16 @@ pub struct Numbers {
     pub coarse: Blocks,
 }
 
-impl CoarseLevel {
-    /// Coarsens a matrix, given its aggregates. `smoothed` has its inverse diagonal and the damping factor `ω` of
-    /// the prolongator; `None` means unsmoothed aggregation of a scalar matrix, whose modes are constants on all
-    /// levels.
+impl Coarsening {
+    /// Coarsens a matrix, given its aggregates; also returns the near-null space of the next level. `smoothed` has
+    /// the inverse diagonal and the damping factor `ω` of the prolongator; `None` means unsmoothed aggregation of a
+    /// scalar matrix, whose modes are constants on all levels.
     pub fn new(
         a: &Blocks,
         smoothed: Option<(&Array<f64>, f64)>,
         aggregates: Aggregates,
         parameters: CoarseningParameters,
-    ) -> Result<CoarseLevel> {
+    ) -> Result<(Coarsening, Numbers, NearNullSpace)> {
         let Aggregates { mut strong, mut t, mut modes, .. } = aggregates;
         let (single_pass, prolongation) = match smoothed {
             Some(smoothed) => prolongation(a, strong.as_ref(), &t, smoothed, parameters)?,
@@ -202,7 +191,7 @@ impl CoarseLevel {
             coarse: coarse.graph.clone(),
             unsmoothed: smoothed.is_none(),
         };
-        Ok(CoarseLevel { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
+        Ok((coarsening, Numbers { prolongation, restriction, coarse }, modes))
     }
 }
 

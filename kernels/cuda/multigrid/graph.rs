@@ -97,12 +97,17 @@ impl Graph {
     /// Copies row offsets and columns to the host; waits until they are computed.
     pub fn read(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let (mut offsets, mut columns) = (vec![0; self.rows() + 1], vec![0; self.entries()]);
-        match &*self.rows {
-            RowStarts::Short(starts) => starts.read(&mut offsets)?,
-            RowStarts::Long(_) => return Err(too_many(self.entries())),
-        }
+        self.short_starts()?.read(&mut offsets)?;
         self.columns.read(&mut columns)?;
         Ok((offsets, columns))
+    }
+
+    /// The row offsets.
+    pub(super) fn short_starts(&self) -> Result<&Array<u32>> {
+        match &*self.rows {
+            RowStarts::Short(starts) => Ok(starts),
+            RowStarts::Long(_) => Err(too_many(self.entries())),
+        }
     }
 
     pub(super) fn device(&self) -> &Device {

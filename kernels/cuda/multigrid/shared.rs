@@ -9,7 +9,6 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::device_csr::RowStarts;
 use std::ops::Range;
 
 /// The kernels.
@@ -60,13 +59,6 @@ impl Graph {
         self.device().inner.stream.memcpy_dtoh(&starts.slice.slice(row..row + 1), &mut start)?;
         self.device().synchronize()?;
         Ok(start[0] as usize)
-    }
-
-    fn short_starts(&self) -> Result<&Array<u32>> {
-        match &*self.rows {
-            RowStarts::Short(starts) => Ok(starts),
-            RowStarts::Long(_) => Err(too_many(self.entries())),
-        }
     }
 }
 

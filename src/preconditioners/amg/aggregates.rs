@@ -18,9 +18,11 @@
 //! join.
 
 use super::super::rows::Places;
+use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt;
 use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;
@@ -75,6 +77,17 @@ impl Aggregates {
             }
         });
         Aggregates { count: chosen.len(), of_node }
+    }
+
+    /// The tentative prolongator, given `width` values for each node: a row for each node, with at most one block, in the
+    /// column of its aggregate.
+    pub(crate) fn tentative(&self, dense: &[f64], width: usize) -> Result<(Pattern, Vec<f64>)> {
+        let Aggregates { count, of_node } = self;
+        let belongs = |node: &usize| of_node[*node] != NONE;
+        let offsets = Offsets::of_rows(of_node.len(), &|node| usize::from(belongs(&node)));
+        let columns: Vec<u32> = of_node.iter().copied().filter(|&aggregate| aggregate != NONE).collect();
+        let blocks = (0..of_node.len()).filter(belongs).flat_map(|node| &dense[node * width..][..width]);
+        Ok((Pattern::sorted(offsets, columns, *count)?, blocks.copied().collect()))
     }
 }
 

@@ -52,8 +52,12 @@ impl Nodes {
         (10 * count < 9 * rows).then_some(Nodes { count, of })
     }
 
-    /// Groups consecutive rows with the same pattern into nodes of at most `most` unknowns.
-    pub(crate) fn detect(pattern: &Pattern, most: usize) -> Option<Nodes> {
+    /// Groups consecutive rows with the same pattern into nodes of at most `most` unknowns, unless rows are in nodes of
+    /// `size` already.
+    pub(crate) fn detect(pattern: &Pattern, size: usize, most: usize) -> Option<Nodes> {
+        if size > 1 || most < 2 {
+            return None;
+        }
         let (mut label, mut unknowns) = (0, 0);
         let labels = (0..pattern.rows()).map(|row| {
             let equal = row > 0 && unknowns < most && pattern.row(row) == pattern.row(row - 1);
@@ -138,8 +142,8 @@ impl<T: Real> Amg<T> {
         let unsmoothed = modes.is_empty() && is_worthwhile(smooth, size, csr.pattern(), values)?;
         let space = csr.source().domain();
         let nodes = match (nodes, space.permutation()) {
+            (None, _) => Nodes::detect(csr.pattern(), size, modes.len()),
             _ if size > 1 || modes.is_empty() => None,
-            (None, _) => Nodes::detect(csr.pattern(), modes.len()),
             (Some(nodes), None) => Nodes::new(nodes.iter().copied()),
             (Some(nodes), Some(permutation)) => {
                 Nodes::new(permutation.old_of_new().iter().map(|&old| nodes[old as usize]))

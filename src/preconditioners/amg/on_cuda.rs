@@ -115,7 +115,7 @@ pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
 fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParameters) -> Result<cycle::Level> {
     let transfer = match &level.transfer {
         Some(Transfer::Smoothed(smoothed)) => {
-            let t = tentative(gpu, &smoothed.aggregates, Some(&smoothed.tentative), smoothed.shape)?;
+            let t = tentative(gpu, &smoothed.aggregates, &smoothed.tentative, smoothed.shape)?;
             let strong = match &smoothed.strong {
                 Some(strong) if smoothed.shape == [1, 1] => {
                     Some(strength::spread(fine, &graph(gpu, strong)?)?)
@@ -127,7 +127,8 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
             Some(cycle::Transfer { p: p?, r: r?, coarsening })
         }
         Some(Transfer::Unsmoothed(unsmoothed)) => {
-            let t = tentative(gpu, &unsmoothed.aggregates, None, [1, 1])?;
+            let ones = vec![1.0; unsmoothed.aggregates.of_node.len()];
+            let t = tentative(gpu, &unsmoothed.aggregates, &ones, [1, 1])?;
             let values = gpu.device().upload(&vec![1.0; unsmoothed.members.entries()])?;
             let restriction = Blocks { graph: graph(gpu, &unsmoothed.members)?, shape: [1, 1], values };
             let [p, r] = transfers([&t, &restriction], f64::from(OVER))?;
@@ -151,36 +152,10 @@ pub(crate) fn transfers([p, r]: [&Blocks; 2], factor: f64) -> Result<[Matrix; 2]
     Ok([Matrix::of_blocks(p, factor, &[])?, Matrix::of_blocks(r, 1.0, &[])?])
 }
 
-/// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate.
-pub(crate) fn joined(gpu: &Cuda, Aggregates { count, of_node }: &Aggregates) -> Result<Graph> {
-    let belongs = |&aggregate: &u32| (aggregate as usize) < *count;
-    let (mut offsets, mut end) = (vec![0u32], 0);
-    offsets.extend(of_node.iter().map(|aggregate| {
-        end += u32::from(belongs(aggregate));
-        end
-    }));
-    let columns: Vec<u32> = of_node.iter().copied().filter(belongs).collect();
-    Ok(Graph::upload(gpu.device(), &offsets, &columns, *count)?)
-}
-
-/// The tentative prolongator `T`. `numbers` are its values, block by block; `None` means ones.
-fn tentative(
-    gpu: &Cuda,
-    aggregates: &Aggregates,
-    numbers: Option<&[f64]>,
-    shape: [usize; 2],
-) -> Result<Blocks> {
-    let graph = joined(gpu, aggregates)?;
-    let block = shape[0] * shape[1];
-    let values: Vec<f64> = match numbers {
-        Some(numbers) => {
-            let of_nodes = aggregates.of_node.iter().zip(numbers.chunks_exact(block));
-            let kept = of_nodes.filter(|(aggregate, _)| (**aggregate as usize) < aggregates.count);
-            kept.flat_map(|(_, block)| block).copied().collect()
-        }
-        None => vec![1.0; graph.entries()],
-    };
-    Ok(Blocks { graph, shape, values: gpu.device().upload(&values)? })
+/// The tentative prolongator `T`, given a dense block of it for each node.
+fn tentative(gpu: &Cuda, aggregates: &Aggregates, dense: &[f64], shape: [usize; 2]) -> Result<Blocks> {
+    let (pattern, values) = aggregates.tentative(dense, shape[0] * shape[1])?;
+    Ok(Blocks { graph: graph(gpu, &pattern)?, shape, values: gpu.device().upload(&values)? })
 }
 
 impl Stored {

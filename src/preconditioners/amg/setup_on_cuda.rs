@@ -8,32 +8,30 @@
 
 use super::hierarchy::{self, Coarser, Memory};
 use super::nodes::Nodes;
-use super::on_cuda::{OnGpu, graph, joined, parameters, transfers};
+use super::on_cuda::{OnGpu, graph, parameters, transfers};
 use super::on_host::{SHIFT, SINGULAR};
 use super::report::LevelReport;
 use super::spectrum::largest;
 use super::unsmoothed::{OVER, is_worthwhile};
-use super::{Amg, AmgOptions, NAME, blocks, check_square, loaded, sampled};
+use super::{Amg, AmgOptions, NAME, aggregates, blocks, check_square, loaded, sampled};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
-use crate::formats::{Csr, MatrixSource, node_pattern, node_rows};
+use crate::formats::{MatrixSource, node_pattern, node_rows};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cuda::Array;
 use krysp_kernels::cuda::multigrid;
-use krysp_kernels::cuda::multigrid::coarsening::{
-    Aggregates, CoarseLevel, Coarsening, NearNullSpace, Numbers,
-};
+use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, NearNullSpace, Numbers};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Level, Transfer};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_kernels::cuda::multigrid::permutation::Permutation;
 use krysp_kernels::multigrid::gains;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::cell::OnceCell;
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -86,12 +84,12 @@ impl<T: Real> Amg<T> {
         let values = |at: &[usize]| Ok(numbers::entries_at(&ordered, at)?);
         let smooth = options.smooth_finest.unwrap_or(true);
         let unsmoothed = modes.is_empty() && is_worthwhile(smooth, size, pattern, values)?;
-        let detected = match size == 1 && !modes.is_empty() {
-            true => Nodes::detect(pattern, modes.len()),
-            false => None,
-        };
-        let detected = match detected {
-            Some(nodes) => Some((nodes, a.in_host_memory()?)),
+        let known = match Nodes::detect(pattern, size, modes.len()) {
+            Some(nodes) => {
+                let csr = a.in_host_memory()?;
+                let values = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
+                Some(nodes.aggregated(blocks::Blocks::new(pattern, [1, 1], &values), options.strength)?)
+            }
             None => None,
         };
         let modes = match modes.is_empty() {
@@ -108,9 +106,8 @@ impl<T: Real> Amg<T> {
             false => graph(gpu, &node_pattern(pattern, size)?)?,
         };
         let space = CudaSpace::like(gpu, structure.domain());
-        let (whole, diagonals) = (&**pattern, OnceCell::new());
-        let mut memory =
-            OnDevice { gpu, options, whole, space: &space, diagonals, detected, permutation: None };
+        let mut memory = OnDevice::new(gpu, options, pattern, &space);
+        memory.known = known;
         let build = |a: &Blocks| hierarchy::build(&mut memory, Matrix::Given(a), modes, unsmoothed, started);
         let (hierarchy, reports) = numbers::with_blocks(&ordered, &nodes, size, build)??;
         let cycle = Cycle::new(device, pattern.rows(), hierarchy, memory.permutation)?;
@@ -120,17 +117,17 @@ impl<T: Real> Amg<T> {
 }
 
 /// The setup on a GPU.
-struct OnDevice<'s, T: Real> {
+struct OnDevice<'s> {
     gpu: &'s Cuda,
     options: AmgOptions,
     /// The pattern of the matrix.
     whole: &'s Pattern,
-    space: &'s CudaSpace<T>,
+    /// True if the matrix has been reordered.
+    is_reordered: bool,
     /// The diagonals by which the finest level is stored, see [`diagonals`].
     diagonals: OnceCell<Vec<i64>>,
-    /// Nodes of the finest level that differ in their number of unknowns, and the matrix, which the host
-    /// aggregates.
-    detected: Option<(Nodes, Cow<'s, Csr<T>>)>,
+    /// The aggregates of the finest level if its nodes differ in their number of unknowns.
+    known: Option<aggregates::Aggregates>,
     /// Permutation of the finest level.
     permutation: Option<Permutation>,
 }
@@ -152,17 +149,22 @@ impl Deref for Matrix<'_> {
     }
 }
 
-impl<T: Real> OnDevice<'_, T> {
+impl<'s> OnDevice<'s> {
+    fn new<T: Real>(gpu: &'s Cuda, options: AmgOptions, whole: &'s Pattern, space: &CudaSpace<T>) -> Self {
+        let (is_reordered, diagonals) = (space.permutation().is_some(), OnceCell::new());
+        OnDevice { gpu, options, whole, is_reordered, diagonals, known: None, permutation: None }
+    }
+
     fn permutation(&self, level: usize) -> Option<&Permutation> {
         self.permutation.as_ref().filter(|_| level == 0)
     }
 
     fn diagonals(&self, level: usize) -> &[i64] {
-        if level > 0 { &[] } else { self.diagonals.get_or_init(|| diagonals(self.whole, self.space)) }
+        if level > 0 { &[] } else { self.diagonals.get_or_init(|| diagonals(self.whole, self.is_reordered)) }
     }
 }
 
-impl<T: Real> Memory for OnDevice<'_, T> {
+impl Memory for OnDevice<'_> {
     type Matrix<'a> = Matrix<'a>;
     type Inverse = Inverse;
     type Modes = NearNullSpace;
@@ -186,17 +188,12 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         a: &Matrix<'_>,
         modes: &NearNullSpace,
     ) -> Result<Option<Aggregates>> {
-        let aggregates = match self.detected.take() {
-            Some((nodes, csr)) => {
-                let values = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
-                let matrix = blocks::Blocks::new(csr.pattern(), [1, 1], &values);
-                let known = nodes.aggregated(matrix, self.options.strength)?;
-                if !gains(known.count as u64, modes.count, csr.rows() as u64) {
-                    return Ok(None);
-                }
-                let joined = joined(self.gpu, &known)?;
+        let aggregates = match self.known.take() {
+            Some(known) if !gains(known.count as u64, modes.count, self.rows(a)) => return Ok(None),
+            Some(known) => {
+                let t = graph(self.gpu, &known.tentative(&[], 0)?.0)?;
                 let modes = (modes.count, &modes.values);
-                Some(Aggregates::of(joined, None, 1, modes, parameters(&self.options))?)
+                Some(Aggregates::of(t, None, 1, modes, parameters(&self.options))?)
             }
             None => Aggregates::new(a, modes, parameters(&self.options))?,
         };
@@ -260,8 +257,7 @@ impl<T: Real> Memory for OnDevice<'_, T> {
         aggregates: Aggregates,
     ) -> Result<Coarser<'a, Self>> {
         let of = smoothed.map(|(inverse, omega)| (&inverse.values, omega));
-        let CoarseLevel { coarsening, numbers, modes } =
-            CoarseLevel::new(a, of, aggregates, parameters(&self.options))?;
+        let (coarsening, numbers, modes) = Coarsening::new(a, of, aggregates, parameters(&self.options))?;
         let Numbers { prolongation, restriction, coarse } = numbers;
         // the overcorrection factor of unsmoothed aggregation
         let factor = if smoothed.is_some() { 1.0 } else { f64::from(OVER) };
@@ -342,9 +338,9 @@ impl<T: Real> OnGpu<T> {
 
 /// The diagonals on which a sample of rows has entries, if few of their slots would be padding. Empty if
 /// there are too many, or if the matrix has been reordered, which scatters them.
-fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
+fn diagonals(pattern: &Pattern, is_reordered: bool) -> Vec<i64> {
     let rows = pattern.rows();
-    if space.permutation().is_some() {
+    if is_reordered {
         return vec![];
     }
     let mut found = vec![];
@@ -426,9 +422,9 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
         let OnGpu { space, whole, nodes, size, options, cycle, .. } = self;
-        let (gpu, permutation, diagonals) = (space.gpu(), cycle.permutation.take(), OnceCell::new());
-        let options = *options;
-        let memory = OnDevice { gpu, options, whole, space, diagonals, detected: None, permutation };
+        let gpu = space.gpu();
+        let mut memory = OnDevice::new(gpu, *options, whole, space);
+        memory.permutation = cycle.permutation.take();
         let refresh = |a: &Blocks| hierarchy::refresh(&memory, &mut cycle.hierarchy, Matrix::Given(a));
         let refreshed =
             a.borrowed_on(gpu).and_then(|a| Ok(numbers::with_blocks(&*a, nodes, *size, refresh)?));

@@ -271,7 +271,7 @@ impl<L: LocalSetup> OnRanks<L> {
             return Ok(None);
         }
         let a = self.ranks.all(L::read(&rows.a))?;
-        let nodes = Nodes::detect(&a.pattern, most);
+        let nodes = Nodes::detect(&a.pattern, 1, most);
         let there = self.ranks.gather(vec![u8::from(nodes.is_some() || rows.nodes() == 0)])?;
         if there.contains(&0) {
             return Ok(None);

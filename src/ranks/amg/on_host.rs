@@ -318,17 +318,11 @@ pub(super) fn tentative(
     size: usize,
     modes: &NearNullSpace,
 ) -> Result<(Tentative<Host>, Vec<f64>)> {
-    let (count, width) = (modes.count, size * modes.count);
+    let shape = [size, modes.count];
     let (blocks, below) = modes.orthonormal(&aggregates, size);
-    let Aggregates { count: cols, of_node } = aggregates;
-    let offsets = Offsets::of_rows(of_node.len(), &|node| usize::from(of_node[node] != NONE));
-    let kept = |node: &usize| of_node[*node] != NONE;
-    let values: Vec<f64> =
-        (0..of_node.len()).filter(kept).flat_map(|node| &blocks[node * width..][..width]).copied().collect();
-    let columns: Vec<u32> = of_node.iter().copied().filter(|&of| of != NONE).collect();
-    let pattern = Arc::new(Pattern::sorted(offsets, columns, cols)?);
-    let t = HostBlocks { pattern, shape: [size, count], values: values.into() };
-    Ok((Tentative { t, strong: strong.filter(|_| count == 1) }, below.values))
+    let (pattern, values) = aggregates.tentative(&blocks, size * modes.count)?;
+    let t = HostBlocks { pattern: Arc::new(pattern), shape, values: values.into() };
+    Ok((Tentative { t, strong: strong.filter(|_| modes.count == 1) }, below.values))
 }
 
 /// Restricts a pattern to the columns of own nodes.
