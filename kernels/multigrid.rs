@@ -17,6 +17,15 @@ pub fn gains(aggregates: u64, modes: usize, rows: u64) -> bool {
     aggregates > 0 && 10 * aggregates * modes as u64 <= 9 * rows
 }
 
+/// Vectors that span the near-null space, stored row by row.
+#[derive(Clone, Debug)]
+pub struct NearNullSpace<V> {
+    /// Number of vectors.
+    pub count: usize,
+    /// Values: `count` for each row of the matrix.
+    pub values: V,
+}
+
 /// The levels of a hierarchy, in any memory.
 #[derive(Debug)]
 pub struct Hierarchy<A, D, T, L> {

@@ -12,10 +12,6 @@ use krysp::{
     Solution, Space, ToCuda, UnknownOrder, rigid_body_modes,
 };
 
-/// Options with which a small matrix has several levels.
-const SMALL: AmgOptions =
-    AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: Some(true) };
-
 const CONSTANTS: &[Vec<f64>] = &[];
 
 /// Checks that `M r` of host and GPU agree, relative to the largest entry.
@@ -123,19 +119,21 @@ fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
     systems
 }
 
-gpu_test!(copies_are_those_of_the_host);
-fn copies_are_those_of_the_host() {
+gpu_test!(cycles_are_those_of_the_host);
+fn cycles_are_those_of_the_host() {
     let gpu = gpu();
     for (name, a, other) in systems() {
         eprintln!("{name}");
-        for smooth_finest in [false, true] {
-            let mut host =
-                Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL }).unwrap();
-            let mut device = host.to(&gpu).unwrap();
-            same_application(&host, &device, 2e-5);
+        for (smooth_finest, copied) in [(false, false), (false, true), (true, false), (true, true)] {
+            let memory = OnGpu { gpu: gpu.clone(), copied };
+            let mut host = OnHost.build(&a, CONSTANTS, smooth_finest).unwrap();
+            let mut device = memory.build(&a, CONSTANTS, smooth_finest).unwrap();
+            same_application(&host, &device, if copied { 2e-5 } else { 1e-4 });
             assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
             laws::operator_fusions(&device, Agreement::Rounding).unwrap();
             laws::stale_values(&device).unwrap();
+            let again = memory.build(&a, CONSTANTS, smooth_finest).unwrap();
+            same_bits(&gpu, &device, &again);
             let there = Sell::on(&gpu, &other).unwrap();
             let origins: [&dyn krysp::MatrixSource<f64>; 2] = [&other, &there];
             for origin in origins {
@@ -143,35 +141,12 @@ fn copies_are_those_of_the_host() {
                 host.refresh(origin).unwrap();
                 same_application(&host, &device, 1e-4);
             }
-        }
-        let single = a.cast::<f32>();
-        let host = Amg::with::<Vec<f32>>(&single, &[], SMALL).unwrap();
-        same_application(&host, &host.to(&gpu).unwrap(), 2e-5);
-    }
-}
-
-gpu_test!(the_setup_is_that_of_the_host);
-fn the_setup_is_that_of_the_host() {
-    let gpu = gpu();
-    for (name, a, other) in systems() {
-        eprintln!("{name}");
-        for smooth_finest in [false, true] {
-            let options = AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL };
-            let mut host = Amg::with(&a, CONSTANTS, options).unwrap();
-            let there = a.to(&gpu).unwrap();
-            let mut device = Amg::with_on(&gpu, &there, CONSTANTS, options).unwrap();
-            assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
-            same_application(&host, &device, 1e-4);
-            laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-            let again = Amg::with_on(&gpu, &a, CONSTANTS, options).unwrap();
-            same_bits(&gpu, &device, &again);
-            host.refresh(&other).unwrap();
-            device.refresh(&Sell::on(&gpu, &other).unwrap()).unwrap();
-            same_application(&host, &device, 1e-4);
-            let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], options).unwrap();
-            laws::stale_values(&single).unwrap();
             assert!(device.refresh(&matrices::stencil7(3).csr::<f64>().unwrap()).is_err());
         }
+        let single = Amg::with::<Vec<f32>>(&a.cast::<f32>(), &[], options(true)).unwrap();
+        same_application(&single, &single.to(&gpu).unwrap(), 2e-5);
+        let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], options(true)).unwrap();
+        laws::stale_values(&single).unwrap();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Algebraic multigrid: laws, iterations that hardly depend on the size, difficult systems, and errors.
 
+use super::multigrid_on_host::{OnHost, options};
 use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
-use krysp::testing::laws::{self, Agreement};
+use krysp::testing::laws::{self, Agreement, Multigrid};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
@@ -12,21 +13,15 @@ use krysp::{
 
 type Triplets = Vec<(usize, usize, f64)>;
 
-/// Options with which a small matrix has several levels.
-const SMALL: AmgOptions =
-    AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: Some(false) };
-
 const CONSTANTS: &[Vec<f64>] = &[];
 
 fn small(a: &Csr<f64>) -> Amg<f64> {
-    Amg::with(a, CONSTANTS, SMALL).unwrap()
+    OnHost.build(a, CONSTANTS, false).unwrap()
 }
 
 /// Hierarchies with unsmoothed and with smoothed aggregation on the finest level.
 fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
-    [false, true].map(|smooth_finest| {
-        Amg::with(a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL }).unwrap()
-    })
+    [false, true].map(|smooth_finest| OnHost.build(a, CONSTANTS, smooth_finest).unwrap())
 }
 
 /// Whether the finest level uses unsmoothed aggregation.
@@ -39,6 +34,14 @@ fn iterations(a: &Csr<f64>, m: &Amg<f64>) -> usize {
     let report = Cg::new(a).preconditioner(m).rtol(1e-8).solve(&b).unwrap().report;
     assert!(report.converged(), "{report}\n{m}");
     report.iterations
+}
+
+/// The result of a cycle.
+fn image(m: &Amg<f64>) -> Vec<f64> {
+    let x = m.domain().vector(&laws::numbers(m.domain().len(), 7)).unwrap();
+    let mut y = m.domain().zeros().unwrap();
+    m.apply(&x, &mut y).unwrap();
+    y.as_slice().to_vec()
 }
 
 /// `−∇·(k ∇u)` on cubes with `u = 0` outside. `conductivity(place, axis)` is `k` on the face after a cube along an axis.
@@ -81,10 +84,9 @@ fn laws_of_operators() {
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
     ] {
         for smooth_finest in [false, true] {
-            let build =
-                || Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(smooth_finest), ..SMALL });
-            laws::same_on_all_threads(&|| Ok(build().unwrap())).unwrap();
-            let m = build().unwrap();
+            let build = || OnHost.build(&a, CONSTANTS, smooth_finest).unwrap();
+            laws::same_on_all_threads(&|| Ok(build())).unwrap();
+            let m = build();
             laws::stale_values(&m).unwrap();
             laws::second_product(&m).unwrap();
             laws::operator_fusions(&m, Agreement::Bitwise).unwrap();
@@ -134,7 +136,7 @@ fn vectors_of_a_cycle_are_independent() {
 fn load_cases_end_as_their_own_solves() {
     let side = 10;
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
-    let m = Amg::with(&a, &rigid_body_modes(&cube(side), UnknownOrder::ByNode), SMALL).unwrap();
+    let m = Amg::with(&a, &rigid_body_modes(&cube(side), UnknownOrder::ByNode), options(false)).unwrap();
     let mut b: Vec<Vec<f64>> = (0..7).map(|j| laws::numbers(a.rows(), j)).collect();
     b[4] = vec![0.0; a.rows()];
     b[5] = vec![f64::NAN; a.rows()];
@@ -198,8 +200,7 @@ fn coefficients_that_jump_and_directions_that_differ() {
     let side = 24;
     let solve = |conductivity: &dyn Fn([usize; 3], usize) -> f64| {
         let a = csr(side * side * side, &diffusion(side, conductivity));
-        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: Some(true), ..SMALL }).unwrap();
-        [iterations(&a, &small(&a)), iterations(&a, &m)]
+        both(&a).map(|m| iterations(&a, &m))
     };
     let plain = solve(&|_, _| 1.0);
     let anisotropic = solve(&|_, axis| if axis == 0 { 1.0 } else { 1e-3 });
@@ -271,7 +272,7 @@ fn numbers_of_any_size() {
     }
     let single = a.cast::<f32>();
     let b: Vec<f32> = b.iter().map(|&v| Element::from_f64(v)).collect();
-    let m = Amg::with::<Vec<f32>>(&single, &[], SMALL).unwrap();
+    let m = Amg::with::<Vec<f32>>(&single, &[], options(false)).unwrap();
     assert!(Cg::new(&single).preconditioner(m).rtol(1e-5).solve(&b).unwrap().report.converged());
 }
 
@@ -288,12 +289,6 @@ fn new_values_are_those_of_a_new_one() {
         both(a).into_iter().zip(fresh).map(move |(m, fresh)| (a, other, m, fresh))
     });
     for (a, other, mut m, fresh) in all.into_iter().flatten() {
-        let image = |m: &Amg<f64>| {
-            let x = m.domain().vector(&laws::numbers(a.rows(), 7)).unwrap();
-            let mut y = m.domain().zeros().unwrap();
-            m.apply(&x, &mut y).unwrap();
-            y.as_slice().to_vec()
-        };
         let before = image(&m);
         m.refresh(other).unwrap();
         assert!(iterations(other, &m) <= fresh + 3);
@@ -314,7 +309,7 @@ fn the_hierarchy_is_told() {
     );
     // `bytes` counts four products with the finest level, the vectors of the smoother, and one product with the
     // dense level below
-    let m = Amg::with(&a, CONSTANTS, AmgOptions { max_coarse_size: 600, ..SMALL }).unwrap();
+    let m = Amg::with(&a, CONSTANTS, AmgOptions { max_coarse_size: 600, ..options(false) }).unwrap();
     assert!(is_unsmoothed(&m) && m.aggregates().len() == 1, "{m}");
     let last = m.aggregates()[0].iter().flatten().max().map_or(0, |&last| last as usize + 1);
     let (finest, dense) = (4 * (a.nnz() * 4 + a.rows() * 4), 4 * last * last);
@@ -334,7 +329,7 @@ fn aggregation_is_unsmoothed_for_symmetric_scalar_matrices() {
     let [plain, smooth_finest] = both(&grid);
     assert!(is_unsmoothed(&plain) && !is_unsmoothed(&smooth_finest), "{plain}\n{smooth_finest}");
     let modes = [vec![1.0; grid.rows()]];
-    assert!(!is_unsmoothed(&Amg::with(&grid, &modes, SMALL).unwrap()));
+    assert!(!is_unsmoothed(&Amg::with(&grid, &modes, options(false)).unwrap()));
     assert!(!is_unsmoothed(&small(&matrices::elasticity(6).csr().unwrap())));
     // entries that cancel in assembly leave rounding errors, which may be unsymmetric
     let rounding =
@@ -364,9 +359,9 @@ fn what_is_refused() {
     assert!(matches!(Amg::new(&wide), Err(Error::NotSquare { .. })));
     let a = matrices::stencil7(3).csr::<f64>().unwrap();
     for options in [
-        AmgOptions { strength: f64::NAN, ..SMALL },
-        AmgOptions { sweeps: 0, ..SMALL },
-        AmgOptions { max_coarse_size: 9000, ..SMALL },
+        AmgOptions { strength: f64::NAN, ..options(false) },
+        AmgOptions { sweeps: 0, ..options(false) },
+        AmgOptions { max_coarse_size: 9000, ..options(false) },
     ] {
         assert!(matches!(Amg::with(&a, CONSTANTS, options), Err(Error::Option { .. })));
     }
@@ -427,20 +422,14 @@ fn nodes_are_found_where_entries_are_missing() {
     let a = csr(whole.rows(), &entries);
     assert!(a.nnz() < whole.nnz() && krysp::formats::row_blocks(&a) == 1);
     let modes = rigid_body_modes(&cube(8), UnknownOrder::ByNode);
-    let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &modes, SMALL).unwrap());
+    let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &modes, options(false)).unwrap());
     assert_eq!(m.aggregates()[0].len(), a.rows() / 3);
     assert!(iterations(&a, &m) <= iterations(&whole, &of_whole) + 3);
     // with explicit zeros instead of missing entries, the matrix and the cycle are the same
     let zeros: Vec<_> =
         whole.triplets().map(|entry| if kept(&entry) { entry } else { (entry.0, entry.1, 0.0) }).collect();
     let filled = csr(whole.rows(), &zeros);
-    let image = |m: &Amg<f64>| {
-        let x = m.domain().vector(&laws::numbers(a.rows(), 7)).unwrap();
-        let mut y = m.domain().zeros().unwrap();
-        m.apply(&x, &mut y).unwrap();
-        y.as_slice().to_vec()
-    };
-    let expected = image(&Amg::with(&filled, &modes, SMALL).unwrap());
+    let expected = image(&Amg::with(&filled, &modes, options(false)).unwrap());
     assert_eq!(image(&m), expected);
     m.refresh(&a).unwrap();
     assert_eq!(image(&m), expected);

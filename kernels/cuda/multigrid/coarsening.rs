@@ -10,7 +10,10 @@ use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
-use crate::multigrid::gains;
+use crate::multigrid::{self, gains};
+
+/// The near-null space of a level on a device.
+pub type NearNullSpace = multigrid::NearNullSpace<Array<f64>>;
 
 /// Parameters of the coarsening, equal to those of the host.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +29,6 @@ pub struct CoarseningParameters {
     /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
     /// fraction of the original one, otherwise by the original.
     pub positive: f64,
-}
-
-/// Vectors that span the near-null space, row-major: `count` values for each row of the matrix.
-#[derive(Debug)]
-pub struct NearNullSpace {
-    /// Number of vectors.
-    pub count: usize,
-    /// Values.
-    pub values: Array<f64>,
 }
 
 /// Patterns and aggregates of a coarsening. They remain valid when the values of the matrix change;
@@ -97,7 +91,7 @@ impl Aggregates {
         if !gains(joined.cols() as u64, modes.count, a.rows() as u64) {
             return Ok(None);
         }
-        Aggregates::of(joined, strong, a.shape[0], (modes.count, &modes.values), parameters).map(Some)
+        Aggregates::of(joined, strong, a.shape[0], modes, parameters).map(Some)
     }
 
     /// Aggregates that are known: `joined` has a row of at most one entry, its aggregate, for each node of `size`
@@ -106,12 +100,12 @@ impl Aggregates {
         joined: Graph,
         strong: Option<Graph>,
         size: usize,
-        (count, modes): (usize, &Array<f64>),
+        modes: &NearNullSpace,
         parameters: CoarseningParameters,
     ) -> Result<Aggregates> {
-        let shape = [size, count];
-        let (members, values, below) = orthonormal(&joined, shape, modes, parameters.dependent)?;
-        let modes = NearNullSpace { count, values: below };
+        let shape = [size, modes.count];
+        let (members, values, below) = orthonormal(&joined, shape, &modes.values, parameters.dependent)?;
+        let modes = NearNullSpace { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // weak entries are lumped into the diagonal for scalar problems only
         let strong = strong.filter(|_| shape == [1, 1]);

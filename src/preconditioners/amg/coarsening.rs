@@ -13,7 +13,7 @@
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{self, Blocks, Transposed, entries};
-use super::modes::NearNullSpace;
+use super::modes::{NearNullSpace, orthonormal};
 use super::product::{self, Pieces, Row};
 use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
@@ -74,7 +74,7 @@ impl Coarsening {
         (strong, aggregates): (Option<Pattern>, Aggregates),
     ) -> Result<(Coarsening, Buffer<f64>, NearNullSpace)> {
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
-        let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
+        let (tentative, coarse_modes) = orthonormal(modes, &aggregates, size);
         // lumping preserves the row sum, which is right for constants only
         let strong = strong.filter(|_| modes.count == 1);
         let shape = [size, modes.count];

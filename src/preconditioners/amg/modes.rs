@@ -3,6 +3,7 @@
 use super::aggregates::{Aggregates, NONE};
 use crate::formats::pattern::{by_rows, place_of};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
+use krysp_kernels::multigrid;
 
 /// A mode is dropped on an aggregate as linearly dependent if orthogonalization against the preceding modes
 /// leaves less than this fraction of its norm there.
@@ -66,83 +67,77 @@ pub fn rigid_body_modes<const D: usize>(points: &[[f64; D]], unknowns: UnknownOr
     shifts.chain(turns).collect()
 }
 
-/// Vectors that span the near-null space, stored row by row.
-#[derive(Clone, Debug)]
-// a public trait of ranks has it in its methods
-pub struct NearNullSpace<V = Vec<f64>> {
-    pub(crate) count: usize,
-    pub(crate) values: V,
+/// The near-null space of a level in host memory.
+pub(crate) type NearNullSpace = multigrid::NearNullSpace<Vec<f64>>;
+
+/// Constants, one for each unknown of a node.
+pub(crate) fn constants(rows: usize, size: usize) -> NearNullSpace {
+    let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
+    NearNullSpace { count: size, values: map_rows(rows * size, 1, &entry) }
 }
 
-impl NearNullSpace {
-    /// Constants, one for each unknown of a node.
-    pub(crate) fn constants(rows: usize, size: usize) -> NearNullSpace {
-        let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
-        NearNullSpace { count: size, values: map_rows(rows * size, 1, &entry) }
-    }
-
-    /// Computes the tentative prolongator `T`, stored as a block for each node, and the modes of the coarse
-    /// unknowns, such that `T` times the coarse modes gives these modes. Gram-Schmidt, done twice, makes the
-    /// columns of `T` orthonormal on each aggregate. A mode that depends linearly on preceding ones becomes a
-    /// zero column.
-    pub(crate) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, NearNullSpace) {
-        let Aggregates { count, of_node } = aggregates;
-        let (count, modes, nodes) = (*count, self.count, of_node.len());
-        let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
-        let block = size * modes;
-        let (mut columns, mut coarse) = (vec![0.0; nodes * block], vec![0.0; count * modes * modes]);
-        let (offset, square) = (|at: usize| starts.at(at) * block, |at: usize| at * modes * modes);
-        let parts = tasks(columns.len() * modes).min(count);
-        let bound = |part: usize| part * count / parts.max(1);
-        let data = (ByRow::new(&mut columns[..offset(count)], &offset), ByRow::new(&mut coarse, &square));
-        over_parts(
-            parts,
-            &bound,
-            data,
-            &|range, (mut columns, mut coarse): (ByRow<'_, f64>, ByRow<'_, f64>)| {
-                for aggregate in range {
-                    let members = &members[starts.range(aggregate)];
-                    let rows = members.len() * size;
-                    let columns = columns.row_mut(aggregate, rows * modes);
-                    let coarse = coarse.row_mut(aggregate, modes * modes);
-                    for mode in 0..modes {
-                        let (before, own) = columns.split_at_mut(mode * rows);
-                        let own = &mut own[..rows];
-                        for (own, &member) in own.chunks_exact_mut(size).zip(members) {
-                            let first = place_of(member) as usize * size;
-                            (0..size).for_each(|k| own[k] = self.values[(first + k) * modes + mode]);
-                        }
-                        let whole = dot(own, own).sqrt();
-                        for _ in 0..2 {
-                            for (k, other) in before.chunks_exact(rows).enumerate() {
-                                let shared = dot(own, other);
-                                coarse[k * modes + mode] += shared;
-                                own.iter_mut().zip(other).for_each(|(v, q)| *v -= shared * q);
-                            }
-                        }
-                        let rest = dot(own, own).sqrt();
-                        let kept = rest > DEPENDENT * whole;
-                        coarse[mode * modes + mode] = if kept { rest } else { 0.0 };
-                        let scale = if kept { 1.0 / rest } else { 0.0 };
-                        own.iter_mut().for_each(|v| *v *= scale);
+/// Computes the tentative prolongator `T`, stored as a block for each node, and the modes of the coarse
+/// unknowns, such that `T` times the coarse modes gives `modes`. Gram-Schmidt, done twice, makes the
+/// columns of `T` orthonormal on each aggregate. A mode that depends linearly on preceding ones becomes a
+/// zero column.
+pub(crate) fn orthonormal(
+    modes: &NearNullSpace,
+    aggregates: &Aggregates,
+    size: usize,
+) -> (Vec<f64>, NearNullSpace) {
+    let Aggregates { count, of_node } = aggregates;
+    let (count, nodes) = (*count, of_node.len());
+    let NearNullSpace { count: modes, values } = modes;
+    let modes = *modes;
+    let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
+    let block = size * modes;
+    let (mut columns, mut coarse) = (vec![0.0; nodes * block], vec![0.0; count * modes * modes]);
+    let (offset, square) = (|at: usize| starts.at(at) * block, |at: usize| at * modes * modes);
+    let parts = tasks(columns.len() * modes).min(count);
+    let bound = |part: usize| part * count / parts.max(1);
+    let data = (ByRow::new(&mut columns[..offset(count)], &offset), ByRow::new(&mut coarse, &square));
+    over_parts(parts, &bound, data, &|range, (mut columns, mut coarse): (ByRow<'_, f64>, ByRow<'_, f64>)| {
+        for aggregate in range {
+            let members = &members[starts.range(aggregate)];
+            let rows = members.len() * size;
+            let columns = columns.row_mut(aggregate, rows * modes);
+            let coarse = coarse.row_mut(aggregate, modes * modes);
+            for mode in 0..modes {
+                let (before, own) = columns.split_at_mut(mode * rows);
+                let own = &mut own[..rows];
+                for (own, &member) in own.chunks_exact_mut(size).zip(members) {
+                    let first = place_of(member) as usize * size;
+                    (0..size).for_each(|k| own[k] = values[(first + k) * modes + mode]);
+                }
+                let whole = dot(own, own).sqrt();
+                for _ in 0..2 {
+                    for (k, other) in before.chunks_exact(rows).enumerate() {
+                        let shared = dot(own, other);
+                        coarse[k * modes + mode] += shared;
+                        own.iter_mut().zip(other).for_each(|(v, q)| *v -= shared * q);
                     }
                 }
-            },
-        );
-        let mut places = vec![0u32; nodes];
-        (0..).zip(&members[..]).for_each(|(place, &member)| places[place_of(member) as usize] = place);
-        let entry = |at: usize| {
-            let (node, within) = (at / block, at % block);
-            let aggregate = of_node[node];
-            if aggregate == NONE {
-                return 0.0;
+                let rest = dot(own, own).sqrt();
+                let kept = rest > DEPENDENT * whole;
+                coarse[mode * modes + mode] = if kept { rest } else { 0.0 };
+                let scale = if kept { 1.0 / rest } else { 0.0 };
+                own.iter_mut().for_each(|v| *v *= scale);
             }
-            let range = starts.range(aggregate as usize);
-            let row = (places[node] as usize - range.start) * size + within / modes;
-            columns[range.start * block + within % modes * range.len() * size + row]
-        };
-        (map_rows(nodes * block, 4, &entry), NearNullSpace { count: modes, values: coarse })
-    }
+        }
+    });
+    let mut places = vec![0u32; nodes];
+    (0..).zip(&members[..]).for_each(|(place, &member)| places[place_of(member) as usize] = place);
+    let entry = |at: usize| {
+        let (node, within) = (at / block, at % block);
+        let aggregate = of_node[node];
+        if aggregate == NONE {
+            return 0.0;
+        }
+        let range = starts.range(aggregate as usize);
+        let row = (places[node] as usize - range.start) * size + within / modes;
+        columns[range.start * block + within % modes * range.len() * size + row]
+    };
+    (map_rows(nodes * block, 4, &entry), NearNullSpace { count: modes, values: coarse })
 }
 
 fn dot(x: &[f64], y: &[f64]) -> f64 {

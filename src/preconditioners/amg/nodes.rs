@@ -12,7 +12,7 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::coarsening::aggregated;
-use super::modes::NearNullSpace;
+use super::modes::constants;
 use super::product::assembled;
 use super::unsmoothed::is_worthwhile;
 use super::{Amg, AmgOptions, NAME, check_square, loaded};
@@ -150,7 +150,7 @@ impl<T: Real> Amg<T> {
             }
         };
         let modes = match modes.is_empty() {
-            true => NearNullSpace::constants(csr.rows(), size),
+            true => constants(csr.rows(), size),
             false => loaded(space, modes)?,
         };
         Amg::of_nodes(csr, size, (modes, nodes), unsmoothed, options)

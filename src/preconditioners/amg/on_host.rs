@@ -4,7 +4,7 @@ use super::blocks::Blocks;
 use super::coarsening::{Coarsening, aggregated};
 use super::cycle::{Dense, Level, Transfer};
 use super::hierarchy::{Coarser, Memory};
-use super::modes::NearNullSpace;
+use super::modes::{NearNullSpace, constants};
 use super::nodes::Nodes;
 use super::report::LevelReport;
 use super::spectrum::{largest, noise};
@@ -151,7 +151,7 @@ impl Memory for OnHost {
             return Ok((Transfer::Smoothed(Box::new(coarsening)), coarse, below));
         }
         let (unsmoothed, values) = Unsmoothed::new(a.blocks(), aggregates.1)?;
-        let (coarse, below) = (&unsmoothed.coarse, NearNullSpace::constants(unsmoothed.coarse.rows(), 1));
+        let (coarse, below) = (&unsmoothed.coarse, constants(unsmoothed.coarse.rows(), 1));
         let coarse = Matrix::made(coarse, 1, values);
         Ok((Transfer::Unsmoothed(Box::new(unsmoothed)), coarse, below))
     }

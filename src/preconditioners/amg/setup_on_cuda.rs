@@ -192,7 +192,6 @@ impl Memory for OnDevice<'_> {
             Some(known) if !gains(known.count as u64, modes.count, self.rows(a)) => return Ok(None),
             Some(known) => {
                 let t = graph(self.gpu, &known.tentative(&[], 0)?.0)?;
-                let modes = (modes.count, &modes.values);
                 Some(Aggregates::of(t, None, 1, modes, parameters(&self.options))?)
             }
             None => Aggregates::new(a, modes, parameters(&self.options))?,

@@ -4,7 +4,7 @@ use super::local::Border;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::amg::blocks::Blocks;
-use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::modes::constants;
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
 use krysp_kernels::index::Offsets;
@@ -33,7 +33,7 @@ impl HostBlocks {
 
     /// The identity at each block.
     pub(super) fn identities(pattern: Arc<Pattern>, size: usize) -> HostBlocks {
-        let values = NearNullSpace::constants(pattern.entries() * size, size).values.into();
+        let values = constants(pattern.entries() * size, size).values.into();
         HostBlocks { pattern, shape: [size; 2], values }
     }
 

@@ -10,6 +10,7 @@ use crate::ranks::halo::Routes;
 use crate::ranks::local::Local;
 use crate::ranks::matrix::RankMatrix;
 use crate::ranks::vector::RankSpace;
+use krysp_kernels::multigrid;
 use krysp_solvers::{BasicVector, LinearOperator, Vector};
 use std::borrow::Cow;
 
@@ -18,6 +19,9 @@ pub(super) type PartOf<T, L> = <L as Stores<T>>::Vector;
 
 /// A rank's part of a vector of a cycle, in single precision.
 pub(super) type Single<L> = PartOf<f32, L>;
+
+/// The near-null space of this rank's rows.
+pub(super) type ModesOf<L> = multigrid::NearNullSpace<<L as LocalSetup>::Numbers>;
 
 /// Rows with entries in columns of ghosts, and these entries, with a row for each of them.
 pub(super) type Border = (Vec<u32>, HostBlocks);
@@ -92,24 +96,24 @@ pub trait LocalSetup: Local<f32> {
     /// `A B`
     fn product(a: &Self::Blocks, b: &Self::Blocks) -> Result<Self::Blocks>;
 
-    /// Copies numbers from host memory.
-    fn numbers(&self, numbers: Vec<f64>) -> Result<Self::Numbers>;
+    /// Copies modes from host memory.
+    fn modes(&self, modes: NearNullSpace) -> Result<ModesOf<Self>>;
 
-    /// Copies numbers to host memory.
-    fn read_numbers(numbers: &Self::Numbers) -> Result<Vec<f64>>;
+    /// Copies modes to host memory.
+    fn read_modes(modes: &ModesOf<Self>) -> Result<NearNullSpace>;
 
     /// Modes that are constants, one for each unknown of a node of `size` rows.
-    fn constants(&self, rows: usize, size: usize) -> Result<Self::Numbers>;
+    fn constants(&self, rows: usize, size: usize) -> Result<ModesOf<Self>>;
 
     /// Aggregates the own nodes; returns the tentative prolongator on them, and the modes of the next level. `sent` are
     /// the nodes that other ranks read. Collective: all ranks call this.
     fn aggregated(
         a: &Self::Blocks,
-        modes: &NearNullSpace<Self::Numbers>,
+        modes: &ModesOf<Self>,
         options: &AmgOptions,
         sent: &[u32],
         exchange: GhostExchange<'_>,
-    ) -> Result<(Tentative<Self>, Self::Numbers)>;
+    ) -> Result<(Tentative<Self>, ModesOf<Self>)>;
 
     /// Number of columns: own aggregates, then those of ghosts if they were appended.
     fn columns(t: &Self::Blocks) -> usize;

@@ -11,7 +11,7 @@
 
 use super::blocks::HostBlocks;
 use super::level::LevelMatrix;
-use super::local::{LocalSetup, Single, Tentative};
+use super::local::{LocalSetup, ModesOf, Single, Tentative};
 use super::on_host::tentative;
 use super::rows::{Columns, Rows, common_size, in_blocks, placed, sums};
 use super::{FEW, Last, Transfer};
@@ -23,7 +23,6 @@ use crate::numbers::Real;
 use crate::preconditioners::amg::aggregates::Aggregates;
 use crate::preconditioners::amg::blocks::transposed_pattern;
 use crate::preconditioners::amg::hierarchy::{Coarser, LevelOf, Memory};
-use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::nodes::Nodes;
 use crate::preconditioners::amg::report::LevelReport;
 use crate::preconditioners::amg::spectrum::{largest, noise};
@@ -53,7 +52,7 @@ pub(super) struct RankAggregates<L: LocalSetup> {
 }
 
 /// Aggregates, and the near-null space of the next level.
-pub(super) type Aggregated<L> = (RankAggregates<L>, NearNullSpace<<L as LocalSetup>::Numbers>);
+pub(super) type Aggregated<L> = (RankAggregates<L>, ModesOf<L>);
 
 /// The setup on ranks. All methods are collective.
 pub(super) struct OnRanks<L: LocalSetup> {
@@ -69,7 +68,7 @@ pub(super) struct OnRanks<L: LocalSetup> {
 impl<L: LocalSetup> Memory for OnRanks<L> {
     type Matrix<'a> = Rows<L>;
     type Inverse = L::Inverse;
-    type Modes = NearNullSpace<L::Numbers>;
+    type Modes = ModesOf<L>;
     type Aggregates = Aggregated<L>;
     type Stored = LevelMatrix<L>;
     type Diagonal = Single<L>;
@@ -113,7 +112,6 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
                 Ok((more.unwrap_or(t), near))
             })?;
         let local = Tentative { t, strong };
-        let below = NearNullSpace { count, values: below };
         Ok(Some((RankAggregates { local, shape: [rows.size, count], bounds, near }, below)))
     }
 
@@ -172,10 +170,7 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         let (transfer, coarse) = self.next_level(a, Arc::new(aggregates), smoothed)?;
         let below = match smoothed {
             Some(_) => below,
-            None => {
-                let values = self.ranks.all(self.local.constants(coarse.nodes(), 1))?;
-                NearNullSpace { count: 1, values }
-            }
+            None => self.ranks.all(self.local.constants(coarse.nodes(), 1))?,
         };
         Ok((transfer, coarse, below))
     }
@@ -195,8 +190,7 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
 
     /// Replicates the level on all ranks.
     fn last(&self, a: &Rows<L>, modes: &Self::Modes, _: f64) -> Result<Last> {
-        let values = self.ranks.all(L::read_numbers(&modes.values))?;
-        Last::new(self, a, NearNullSpace { count: modes.count, values })
+        Last::new(self, a, self.ranks.all(L::read_modes(modes))?)
     }
 
     fn renew_last(&self, last: &mut Last, a: &Rows<L>, _: f64) -> Result<()> {
@@ -282,22 +276,17 @@ impl<L: LocalSetup> OnRanks<L> {
     }
 
     /// The tentative prolongator on known aggregates of single unknowns, and the modes of the next level.
-    fn of_known(
-        &self,
-        known: Aggregates,
-        modes: &NearNullSpace<L::Numbers>,
-    ) -> Result<(Tentative<L>, L::Numbers)> {
-        let modes = NearNullSpace { count: modes.count, values: L::read_numbers(&modes.values)? };
-        let (Tentative::<Host> { t, .. }, below) = tentative(None, known, 1, &modes)?;
-        Ok((Tentative { t: self.local.upload(t)?, strong: None }, self.local.numbers(below)?))
+    fn of_known(&self, known: Aggregates, modes: &ModesOf<L>) -> Result<(Tentative<L>, ModesOf<L>)> {
+        let (Tentative::<Host> { t, .. }, below) = tentative(None, known, 1, &L::read_modes(modes)?)?;
+        Ok((Tentative { t: self.local.upload(t)?, strong: None }, self.local.modes(below)?))
     }
 
     /// Aggregates the own nodes. Collective: all ranks call this.
     fn found(
         &self,
         Rows { a, routes, .. }: &Rows<L>,
-        modes: &NearNullSpace<L::Numbers>,
-    ) -> Result<(Tentative<L>, L::Numbers)> {
+        modes: &ModesOf<L>,
+    ) -> Result<(Tentative<L>, ModesOf<L>)> {
         // true while no rank has failed alone: one that has takes part in the next `all` of the others
         let together = Cell::new(false);
         let exchange = |own: Result<Vec<f64>>| {

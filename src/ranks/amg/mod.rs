@@ -198,22 +198,18 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let link = RankMemory::<f32>::link(&local, ranks)?;
         let mut memory = OnRanks::new(ranks, &local, link, options);
         let (rows, own) = (memory.rows_of(matrix)?, space.local_len());
-        let values = match modes.len() {
-            0 => local.constants(own, rows.size),
+        let (near, unsmoothed) = match modes.len() {
+            0 => {
+                let near = ranks.all(local.constants(own, rows.size))?;
+                (near, memory.is_worthwhile(matrix, rows.size)?)
+            }
             count => {
                 let entry = |at: usize| Element::to_f64(modes[at % count].as_ref()[at / count]);
-                local.numbers((0..own * count).map(entry).collect())
-            }
-        };
-        let values = ranks.all(values)?;
-        let (count, unsmoothed) = match modes.len() {
-            0 => (rows.size, memory.is_worthwhile(matrix, rows.size)?),
-            count => {
+                let values = (0..own * count).map(entry).collect();
                 memory.known = memory.detected(&rows, count)?;
-                (count, false)
+                (ranks.all(local.modes(NearNullSpace { count, values }))?, false)
             }
         };
-        let near = NearNullSpace { count, values };
         let (hierarchy, reports) = hierarchy::build(&mut memory, rows, near, unsmoothed, started)?;
         let made = || {
             let vectors = hierarchy.levels.iter().map(Workspace::of).collect::<Result<Vec<_>>>()?;

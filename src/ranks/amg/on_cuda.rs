@@ -2,7 +2,7 @@
 //! formed, and nodes that differ in their number of unknowns are aggregated, in host memory.
 
 use super::blocks::HostBlocks;
-use super::local::{Border, GhostExchange, LocalLevels, LocalSetup, Tentative};
+use super::local::{Border, GhostExchange, LocalLevels, LocalSetup, ModesOf, Tentative};
 use crate::device::{Cuda, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::MatrixSource;
@@ -128,35 +128,34 @@ impl LocalSetup for Cuda {
         Ok(product(a, b)?)
     }
 
-    fn numbers(&self, numbers: Vec<f64>) -> Result<Array<f64>> {
-        Ok(self.device().upload(&numbers)?)
+    fn modes(&self, NearNullSpace { count, values }: NearNullSpace) -> Result<ModesOf<Cuda>> {
+        Ok(ModesOf::<Cuda> { count, values: self.device().upload(&values)? })
     }
 
-    fn read_numbers(numbers: &Array<f64>) -> Result<Vec<f64>> {
-        let mut host = vec![0.0; numbers.len()];
-        numbers.read(&mut host)?;
-        Ok(host)
+    fn read_modes(modes: &ModesOf<Cuda>) -> Result<NearNullSpace> {
+        let mut values = vec![0.0; modes.values.len()];
+        modes.values.read(&mut values)?;
+        Ok(NearNullSpace { count: modes.count, values })
     }
 
-    fn constants(&self, rows: usize, size: usize) -> Result<Array<f64>> {
-        Ok(numbers::constants_of(self.device(), rows, size)?)
+    fn constants(&self, rows: usize, size: usize) -> Result<ModesOf<Cuda>> {
+        Ok(ModesOf::<Cuda> { count: size, values: numbers::constants_of(self.device(), rows, size)? })
     }
 
     fn aggregated(
         a: &Blocks,
-        modes: &NearNullSpace<Array<f64>>,
+        modes: &ModesOf<Cuda>,
         options: &AmgOptions,
         sent: &[u32],
         exchange: GhostExchange<'_>,
-    ) -> Result<(Tentative<Cuda>, Array<f64>)> {
+    ) -> Result<(Tentative<Cuda>, ModesOf<Cuda>)> {
         let mut with_ghosts = |own: Array<f64>| -> Result<Array<f64>> {
             Ok(extended(&own, &exchange(numbers::gathered(&own, sent).map_err(Error::from))?)?)
         };
         let (joined, strong) = found::<Error>(a, parameters(options), &mut with_ghosts)?;
-        let modes = (modes.count, &modes.values);
         let Aggregates { strong, t, modes, .. } =
             Aggregates::of(joined, strong, a.shape[0], modes, parameters(options))?;
-        Ok((Tentative { t, strong }, modes.values))
+        Ok((Tentative { t, strong }, modes))
     }
 
     fn columns(t: &Blocks) -> usize {

@@ -11,7 +11,7 @@ use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
 use crate::preconditioners::amg::blocks::{Transposed, transposed_pattern};
 use crate::preconditioners::amg::coarsening::Smoother;
 use crate::preconditioners::amg::cycle::scaled;
-use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::modes::{NearNullSpace, constants, orthonormal};
 use crate::preconditioners::amg::on_host::round;
 use crate::preconditioners::amg::product::{self, Pieces};
 use crate::preconditioners::amg::stored::{Stored, expanded, rounded};
@@ -118,16 +118,16 @@ impl LocalSetup for Host {
         Ok(HostBlocks { pattern: Arc::new(pattern), shape: [a.shape[0], b.shape[1]], values })
     }
 
-    fn numbers(&self, numbers: Vec<f64>) -> Result<Vec<f64>> {
-        Ok(numbers)
+    fn modes(&self, modes: NearNullSpace) -> Result<NearNullSpace> {
+        Ok(modes)
     }
 
-    fn read_numbers(numbers: &Vec<f64>) -> Result<Vec<f64>> {
-        Ok(numbers.clone())
+    fn read_modes(modes: &NearNullSpace) -> Result<NearNullSpace> {
+        Ok(modes.clone())
     }
 
-    fn constants(&self, rows: usize, size: usize) -> Result<Vec<f64>> {
-        Ok(NearNullSpace::constants(rows, size).values)
+    fn constants(&self, rows: usize, size: usize) -> Result<NearNullSpace> {
+        Ok(constants(rows, size))
     }
 
     fn aggregated(
@@ -136,7 +136,7 @@ impl LocalSetup for Host {
         options: &AmgOptions,
         sent: &[u32],
         exchange: GhostExchange<'_>,
-    ) -> Result<(Tentative<Host>, Vec<f64>)> {
+    ) -> Result<(Tentative<Host>, NearNullSpace)> {
         let with_ghosts = |mut own: Vec<f64>| {
             let ghosts = exchange(Ok(sent.iter().map(|&node| own[node as usize]).collect()))?;
             own.extend(ghosts);
@@ -317,12 +317,12 @@ pub(super) fn tentative(
     aggregates: Aggregates,
     size: usize,
     modes: &NearNullSpace,
-) -> Result<(Tentative<Host>, Vec<f64>)> {
+) -> Result<(Tentative<Host>, NearNullSpace)> {
     let shape = [size, modes.count];
-    let (blocks, below) = modes.orthonormal(&aggregates, size);
+    let (blocks, below) = orthonormal(modes, &aggregates, size);
     let (pattern, values) = aggregates.tentative(&blocks, size * modes.count)?;
     let t = HostBlocks { pattern: Arc::new(pattern), shape, values: values.into() };
-    Ok((Tentative { t, strong: strong.filter(|_| modes.count == 1) }, below.values))
+    Ok((Tentative { t, strong: strong.filter(|_| modes.count == 1) }, below))
 }
 
 /// Restricts a pattern to the columns of own nodes.
