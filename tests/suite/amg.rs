@@ -3,7 +3,7 @@
 use super::multigrid_on_host::{OnHost, options};
 use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
-use krysp::testing::laws::{self, Agreement, Multigrid};
+use krysp::testing::laws::{self, Agreement, Multigrid, Relation};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
@@ -70,6 +70,12 @@ fn diffusion(side: usize, conductivity: impl Fn([usize; 3], usize) -> f64) -> Tr
 
 fn csr(rows: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
     Csr::from_triplets(rows, rows, entries).unwrap()
+}
+
+#[test]
+fn features() {
+    let relation = Relation { same_aggregates: true, iterations: |host| host..=host };
+    laws::multigrid(&OnHost, &OnHost, relation).unwrap();
 }
 
 #[test]

@@ -27,7 +27,6 @@ mod many;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;
-mod multigrid;
 mod multigrid_on_host;
 mod null_space;
 mod plan;

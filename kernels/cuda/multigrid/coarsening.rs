@@ -10,7 +10,7 @@ use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
-use crate::multigrid::{self, gains};
+use crate::multigrid;
 
 /// The near-null space of a level on a device.
 pub type NearNullSpace = multigrid::NearNullSpace<Array<f64>>;
@@ -80,21 +80,7 @@ pub struct Aggregates {
 }
 
 impl Aggregates {
-    /// Aggregates of a matrix and its near-null space. `None` if the coarse level would have more than 90 %
-    /// of the unknowns, or none.
-    pub fn new(
-        a: &Blocks,
-        modes: &NearNullSpace,
-        parameters: CoarseningParameters,
-    ) -> Result<Option<Aggregates>> {
-        let (joined, strong) = found::<Error>(a, parameters, &mut Ok)?;
-        if !gains(joined.cols() as u64, modes.count, a.rows() as u64) {
-            return Ok(None);
-        }
-        Aggregates::of(joined, strong, a.shape[0], modes, parameters).map(Some)
-    }
-
-    /// Aggregates that are known: `joined` has a row of at most one entry, its aggregate, for each node of `size`
+    /// Computes the tentative prolongator: `joined` has a row of at most one entry, its aggregate, for each node of `size`
     /// unknowns.
     pub fn of(
         joined: Graph,

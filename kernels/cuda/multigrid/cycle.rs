@@ -23,7 +23,7 @@ use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
 use crate::multigrid::{self, LevelBytes, Levels, Shape};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 pub use super::level::{Dense, Hierarchy, Level, Matrix, Transfer};
 use super::level::{MANY, RawUpdate};
@@ -94,54 +94,6 @@ struct Workspace {
     t: Array<f32>,
 }
 
-/// The vectors of a cycle, packed row by row: each row stores `width` numbers, one per column.
-#[derive(Debug)]
-struct Vectors {
-    width: usize,
-    levels: Vec<Workspace>,
-    /// `b` and `x` of the dense level, zero beyond its rows.
-    dense: [Array<f32>; 2],
-    /// For each column: `most` is the output of the kernel `largest`, and `size` the scale that `narrow`
-    /// derives from it.
-    most: Array<u64>,
-    size: Array<f64>,
-}
-
-impl Vectors {
-    fn new(device: &Device, hierarchy: &Hierarchy, width: usize) -> Result<Vectors> {
-        let workspace = |level: &Level| {
-            let zeros = || device.zeros(level.inverse.len() * width);
-            Ok(Workspace { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
-        };
-        let places = hierarchy.last.as_ref().map_or(0, |dense| row_stride(dense.rows)) * width;
-        Ok(Vectors {
-            width,
-            levels: hierarchy.levels.iter().map(workspace).collect::<Result<_>>()?,
-            dense: [device.zeros(places)?, device.zeros(places)?],
-            most: device.zeros(width)?,
-            size: device.zeros(width)?,
-        })
-    }
-}
-
-/// All levels and the workspace of a cycle. Only one cycle is queued at a time.
-#[derive(Debug)]
-pub struct Cycle<T: Real> {
-    rows: usize,
-    /// The levels.
-    pub hierarchy: Hierarchy,
-    /// Permutation of the finest level's rows, if they are not ordered as the solve's vectors.
-    pub permutation: Option<Permutation>,
-    single: Vectors,
-    /// Vectors of the latest cycle on several columns, kept for the next one.
-    several: Mutex<Option<Vectors>>,
-    /// Output of the kernel `narrow` in a queued solver iteration: whether the solve still needs this cycle.
-    goes_on: Array<u32>,
-    kernels: Kernels,
-    kernels_many: OnceLock<Result<Kernels>>,
-    element: std::marker::PhantomData<T>,
-}
-
 #[derive(Clone, Debug)]
 struct Kernels {
     largest: CudaFunction,
@@ -169,6 +121,54 @@ impl Kernels {
     }
 }
 
+/// The vectors of a cycle, packed row by row: each row stores `width` numbers, one per column.
+#[derive(Debug)]
+struct Vectors {
+    width: usize,
+    kernels: Kernels,
+    levels: Vec<Workspace>,
+    /// `b` and `x` of the dense level, zero beyond its rows.
+    dense: [Array<f32>; 2],
+    /// For each column: `most` is the output of the kernel `largest`, and `size` the scale that `narrow`
+    /// derives from it.
+    most: Array<u64>,
+    size: Array<f64>,
+}
+
+impl Vectors {
+    fn new<T: Real>(device: &Device, hierarchy: &Hierarchy, width: usize) -> Result<Vectors> {
+        let workspace = |level: &Level| {
+            let zeros = || device.zeros(level.inverse.len() * width);
+            Ok(Workspace { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
+        };
+        let places = hierarchy.last.as_ref().map_or(0, |dense| row_stride(dense.rows)) * width;
+        Ok(Vectors {
+            width,
+            kernels: Kernels::new::<T>(device, width > 1)?,
+            levels: hierarchy.levels.iter().map(workspace).collect::<Result<_>>()?,
+            dense: [device.zeros(places)?, device.zeros(places)?],
+            most: device.zeros(width)?,
+            size: device.zeros(width)?,
+        })
+    }
+}
+
+/// All levels and the workspace of a cycle. Only one cycle is queued at a time.
+#[derive(Debug)]
+pub struct Cycle<T: Real> {
+    rows: usize,
+    /// The levels.
+    pub hierarchy: Hierarchy,
+    /// Permutation of the finest level's rows, if they are not ordered as the solve's vectors.
+    pub permutation: Option<Permutation>,
+    single: Vectors,
+    /// Vectors of the latest cycle on several columns, kept for the next one.
+    several: Mutex<Option<Vectors>>,
+    /// Output of the kernel `narrow` in a queued solver iteration: whether the solve still needs this cycle.
+    goes_on: Array<u32>,
+    element: std::marker::PhantomData<T>,
+}
+
 /// The columns of `r` and of `z`.
 type Columns<'c, 'r, 'z, T> = (&'c [&'r Array<T>], &'c mut [&'z mut Array<T>]);
 
@@ -176,7 +176,6 @@ type Columns<'c, 'r, 'z, T> = (&'c [&'r Array<T>], &'c mut [&'z mut Array<T>]);
 struct Run<'c, T: Real, const N: usize> {
     cycle: &'c Cycle<T>,
     vectors: &'c Vectors,
-    kernels: &'c Kernels,
     outside: RawOutside<N>,
     device: &'c Device,
     /// One bit for each level: which of its two `x` has the latest entries.
@@ -193,21 +192,18 @@ impl<T: Real> Cycle<T> {
     ) -> Result<Self> {
         Ok(Cycle {
             rows,
-            single: Vectors::new(device, &hierarchy, 1)?,
+            single: Vectors::new::<T>(device, &hierarchy, 1)?,
             several: Mutex::default(),
             hierarchy,
             permutation,
             goes_on: device.zeros(1)?,
-            kernels: Kernels::new::<T>(device, false)?,
-            kernels_many: OnceLock::new(),
             element: std::marker::PhantomData,
         })
     }
 
     /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle, and `scale` the factor on the matrices of the levels.
     pub fn apply(&self, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
-        let (vectors, kernels) = (&self.single, &self.kernels);
-        self.run::<1>((vectors, kernels), (&[r], &mut [z]), None, false).map(drop)
+        self.run::<1>(&self.single, (&[r], &mut [z]), None, false).map(drop)
     }
 
     /// Like [`Cycle::apply`]; also returns `⟨r, z⟩`. `squared` is `‖r‖²` if `r` is the residual of the solve.
@@ -219,8 +215,7 @@ impl<T: Real> Cycle<T> {
         z: &mut Array<T>,
         squared: Option<&Scalar<T>>,
     ) -> Result<Scalar<T>> {
-        let (vectors, kernels) = (&self.single, &self.kernels);
-        let dots = self.run::<1>((vectors, kernels), (&[r], &mut [z]), squared, true)?;
+        let dots = self.run::<1>(&self.single, (&[r], &mut [z]), squared, true)?;
         Ok(dots.into_iter().next().unwrap_or(Scalar::constant(T::zero())))
     }
 
@@ -237,7 +232,7 @@ impl<T: Real> Cycle<T> {
             let width = if device.team_address() == 0 { size.next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
-                match Vectors::new(&device, &self.hierarchy, width) {
+                match Vectors::new::<T>(&device, &self.hierarchy, width) {
                     Ok(vectors) => *several = Some(vectors),
                     // without memory, apply to one column after the other
                     Err(Error::OutOfMemory { .. }) => {}
@@ -245,14 +240,11 @@ impl<T: Real> Cycle<T> {
                 }
             }
             if let (Some(vectors), true) = (&*several, width > 1) {
-                let load = || Kernels::new::<T>(&device, true);
-                let kernels = self.kernels_many.get_or_init(load).as_ref().map_err(Clone::clone)?;
-                scalars.extend(self.run::<COLUMNS>((vectors, kernels), (r, z), None, dots)?);
+                scalars.extend(self.run::<COLUMNS>(vectors, (r, z), None, dots)?);
                 continue;
             }
             for (r, z) in r.iter().zip(z) {
-                let (vectors, kernels) = (&self.single, &self.kernels);
-                scalars.extend(self.run::<1>((vectors, kernels), (&[*r], &mut [&mut **z]), None, dots)?);
+                scalars.extend(self.run::<1>(&self.single, (&[*r], &mut [&mut **z]), None, dots)?);
             }
         }
         Ok(scalars)
@@ -280,7 +272,7 @@ impl<T: Real> Cycle<T> {
     /// Runs a cycle on some columns; returns `⟨r, z⟩` of each if `dots` is set.
     fn run<const N: usize>(
         &self,
-        (vectors, kernels): (&Vectors, &Kernels),
+        vectors: &Vectors,
         (r, z): Columns<'_, '_, '_, T>,
         squared: Option<&Scalar<T>>,
         dots: bool,
@@ -305,7 +297,7 @@ impl<T: Real> Cycle<T> {
             count: r.len() as u32,
             log_width: vectors.width.trailing_zeros(),
         };
-        let mut run = Run::<T, N> { cycle: self, vectors, kernels, outside, device: &device, place: 0 };
+        let mut run = Run::<T, N> { cycle: self, vectors, outside, device: &device, place: 0 };
         self.narrow(&run, squared)?;
         multigrid::cycle(&mut run, 0, true)?;
         self.widen(&run, dots)
@@ -317,13 +309,13 @@ impl<T: Real> Cycle<T> {
         let (most, size) = (run.vectors.most.address(0), run.vectors.size.address(0));
         let mut config = config_concurrent(device, self.rows, 4);
         config.grid_dim.1 = outside.count;
-        let mut launch = device.launch(&run.kernels.largest);
+        let mut launch = device.launch(&run.vectors.kernels.largest);
         let control = step::<T>(device).control;
         launch.arg(&outside).arg(&n).arg(&most).arg(&control);
         // SAFETY: arguments as in ends.cu, each `r` has `n` entries; a solve's state begins with `active`
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(run, 0);
-        let mut launch = device.launch(&run.kernels.narrow);
+        let mut launch = device.launch(&run.vectors.kernels.narrow);
         let order = self.order(Permutation::order);
         launch.arg(&outside).arg(&order).arg(&n).arg(&most).arg(&size);
         let ends = RawEnds {
@@ -343,7 +335,7 @@ impl<T: Real> Cycle<T> {
         let (size, most) = (run.vectors.size.address(0), run.vectors.most.address(0));
         let mut config = config_concurrent(run.device, self.rows, 4);
         config.grid_dim.1 = outside.count;
-        let kernel = if dots { &run.kernels.widen_dot } else { &run.kernels.widen };
+        let kernel = if dots { &run.vectors.kernels.widen_dot } else { &run.vectors.kernels.widen };
         let mut launch = run.device.launch(kernel);
         let (active, places) = (self.active(run.device), self.order(Permutation::places));
         let scale = self.hierarchy.scale;
@@ -431,7 +423,7 @@ impl<T: Real, const N: usize> Levels for Run<'_, T, N> {
         let (rows, stride) = (dense.rows as u32, row_stride(dense.rows) as u32);
         let [b, x] = [0, 1].map(|k| self.vectors.dense[k].address(0));
         let (e, width) = (dense.inverse.address(0), self.vectors.width as u32);
-        let mut launch = self.device.launch(&self.kernels.dense_product);
+        let mut launch = self.device.launch(&self.vectors.kernels.dense_product);
         launch.arg(&e).arg(&rows).arg(&stride).arg(&b).arg(&x);
         if width > 1 {
             launch.arg(&width);

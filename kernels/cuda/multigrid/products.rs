@@ -193,9 +193,9 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let (unordered, ordered, from) = (device.uninitialized::<u64>(entries)?, array()?, array()?);
     let (next, raw, of) = (next.address(0), a.raw(), unordered.address(0));
     queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, of);
-    let (to, places, lines) = (ordered.address(0), from.address(0), a.cols() as u32);
+    let (to, places, rows) = (ordered.address(0), from.address(0), a.cols() as u32);
     let warps: LaunchConfig = config(a.cols() * WARP);
-    queue!(device, f64, "order_entries", warps, count, lines, of, to, places);
+    queue!(device, f64, "order_entries", warps, count, rows, of, to, places);
     Ok((Graph::new(counts, ordered, a.rows()), from))
 }
 

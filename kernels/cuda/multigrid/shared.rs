@@ -98,21 +98,23 @@ impl Blocks {
         product(&Blocks { graph, shape: [size; 2], values }, self)
     }
 
-    /// Appends columns: `[A, B]` for as many own columns as rows. Only `lines` of `B` have entries, and `ghosts` has a
+    /// Appends columns: `[A, B]` for as many own columns as rows. Only the rows `with_ghosts` of `B` have entries, and `ghosts` has a
     /// row for each of them.
-    pub fn joined(&self, lines: &[u32], ghosts: &Blocks) -> Result<Blocks> {
+    pub fn joined(&self, with_ghosts: &[u32], ghosts: &Blocks) -> Result<Blocks> {
         let (device, rows) = (self.values.device(), self.graph.rows());
         let (entries, size) = (self.graph.entries() + ghosts.graph.entries(), self.shape[0] * self.shape[1]);
         assert!(
-            self.graph.cols() == rows && ghosts.graph.rows() == lines.len() && ghosts.shape == self.shape
+            self.graph.cols() == rows
+                && ghosts.graph.rows() == with_ghosts.len()
+                && ghosts.shape == self.shape
         );
         u32::try_from(entries).map_err(|_| too_many(entries))?;
         let (offsets, columns) = (device.zeros::<u32>(rows + 1)?, device.uninitialized::<u32>(entries)?);
         let values = device.uninitialized::<f64>(entries * size)?;
         let (a, own, b, others) = (self.graph.raw(), self.address(), ghosts.graph.raw(), ghosts.address());
-        let (lines, cut) = (device.upload(lines)?, config(rows * LANES));
+        let (with_ghosts, cut) = (device.upload(with_ghosts)?, config(rows * LANES));
         let (which, starts, to, numbers, size) =
-            (lines.address(0), offsets.address(0), columns.address(0), values.address(0), size as u32);
+            (with_ghosts.address(0), offsets.address(0), columns.address(0), values.address(0), size as u32);
         queue!(device, f64, "join_rows", cut, a, own, which, b, others, size, starts, to, numbers);
         let graph = Graph::new(offsets, columns, rows + ghosts.graph.cols());
         Ok(Blocks { graph, shape: self.shape, values })
@@ -125,10 +127,10 @@ impl Blocks {
 
     /// The entries in columns of ghosts, row by row: row, column (counted from zero) and values of each.
     pub fn border(&self) -> Result<(Vec<u32>, Vec<u32>, Vec<f64>)> {
-        let (Blocks { graph, values, .. }, lines) = self.part(true)?;
-        let (mut rows, mut columns) = (vec![0; lines.len()], vec![0; lines.len()]);
+        let (Blocks { graph, values, .. }, of_entry) = self.part(true)?;
+        let (mut rows, mut columns) = (vec![0; of_entry.len()], vec![0; of_entry.len()]);
         let mut numbers = vec![0.0; values.len()];
-        lines.read(&mut rows)?;
+        of_entry.read(&mut rows)?;
         graph.columns.read(&mut columns)?;
         values.read(&mut numbers)?;
         Ok((rows, columns, numbers))
@@ -145,8 +147,8 @@ impl Blocks {
         let of_entry = device.uninitialized::<u32>(if ghosts { graph.entries() } else { 0 })?;
         let (from, offsets, columns, numbers) =
             (self.address(), graph.offsets(), graph.columns.address(0), values.address(0));
-        let (cut, size, lines) = (config(rows * LANES), size as u32, of_entry.address(0));
-        queue!(device, f64, "copy_part", cut, raw, from, size, which, offsets, columns, numbers, lines);
+        let (cut, size, row) = (config(rows * LANES), size as u32, of_entry.address(0));
+        queue!(device, f64, "copy_part", cut, raw, from, size, which, offsets, columns, numbers, row);
         Ok((Blocks { graph, shape: self.shape, values }, of_entry))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
-use krysp_kernels::buffer::{Buffer, in_huge_pages, shared};
-use krysp_kernels::cpu::run::threads::tasks;
+use krysp_kernels::buffer::{Buffer, Plain, in_huge_pages, shared};
+use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows, tasks};
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
@@ -41,15 +41,15 @@ impl<'a> Blocks<'a> {
 
     /// Row `row` of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(crate) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
+    pub(crate) fn block_row(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
         let (first, apart) = self.place(node, entry);
         &self.values[first + row * apart..][..self.shape[1]]
     }
 
     /// The rows of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(crate) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
-        (0..self.shape[0]).map(move |row| self.line(node, entry, row))
+    pub(crate) fn block_rows(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+        (0..self.shape[0]).map(move |row| self.block_row(node, entry, row))
     }
 
     /// Position of the diagonal block of a node.
@@ -72,6 +72,21 @@ impl<'a> Blocks<'a> {
 pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
     let range = a.pattern.offsets.range(row);
     a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
+}
+
+/// Calls `fill` for each row with its part of `to`, in which rows have the given offsets times `width`.
+pub(crate) fn fill_rows<X: Plain + Send>(
+    offsets: &Offsets,
+    width: usize,
+    to: &mut [X],
+    fill: &(impl Fn(usize, &mut [X]) + Sync),
+) {
+    let offset = |row: usize| offsets.at(row) * width;
+    over_long_rows(offsets.ranges(), 16 * width, ByRow::new(to, &offset), &|rows, mut part: ByRow<'_, X>| {
+        for row in rows {
+            fill(row, part.row_mut(row, offsets.range(row).len() * width));
+        }
+    });
 }
 
 /// The left factor of a product, read block by block.
@@ -121,7 +136,7 @@ impl LeftFactor for Blocks<'_> {
 
     #[inline(always)]
     fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64 {
-        self.line(node, entry, row)[column]
+        self.block_row(node, entry, row)[column]
     }
 }
 

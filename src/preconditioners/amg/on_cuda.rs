@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, CoarseningParameters};
+use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, CoarseningParameters, transposed};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Hierarchy, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
@@ -129,9 +129,7 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
         Some(Transfer::Unsmoothed(unsmoothed)) => {
             let ones = vec![1.0; unsmoothed.aggregates.of_node.len()];
             let t = tentative(gpu, &unsmoothed.aggregates, &ones, [1, 1])?;
-            let values = gpu.device().upload(&vec![1.0; unsmoothed.members.entries()])?;
-            let restriction = Blocks { graph: graph(gpu, &unsmoothed.members)?, shape: [1, 1], values };
-            let [p, r] = transfers([&t, &restriction], f64::from(OVER))?;
+            let [p, r] = transfers([&t, &transposed(&t)?.0], f64::from(OVER))?;
             let coarsening = Coarsening::known(fine, parameters, None, t, true)?;
             Some(cycle::Transfer { p, r, coarsening })
         }

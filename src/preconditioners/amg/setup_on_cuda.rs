@@ -24,7 +24,7 @@ use crate::preconditioners::refresh::{Refresh, check_space};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cuda::Array;
 use krysp_kernels::cuda::multigrid;
-use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, NearNullSpace, Numbers};
+use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, NearNullSpace, Numbers, found};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Level, Transfer};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
@@ -188,21 +188,22 @@ impl Memory for OnDevice<'_> {
         a: &Matrix<'_>,
         modes: &NearNullSpace,
     ) -> Result<Option<Aggregates>> {
-        let aggregates = match self.known.take() {
-            Some(known) if !gains(known.count as u64, modes.count, self.rows(a)) => return Ok(None),
-            Some(known) => {
-                let t = graph(self.gpu, &known.tentative(&[], 0)?.0)?;
-                Some(Aggregates::of(t, None, 1, modes, parameters(&self.options))?)
-            }
-            None => Aggregates::new(a, modes, parameters(&self.options))?,
+        let parameters = parameters(&self.options);
+        let (t, strong) = match self.known.take() {
+            Some(known) => (graph(self.gpu, &known.tentative(&[], 0)?.0)?, None),
+            None => found::<Error>(a, parameters, &mut Ok)?,
         };
+        if !gains(t.cols() as u64, modes.count, self.rows(a)) {
+            return Ok(None);
+        }
+        let aggregates = Aggregates::of(t, strong, a.shape[0], modes, parameters)?;
         // the host computes this while the kernels enqueued above run
         if level > 0 || !self.diagonals(level).is_empty() || !is_wide(self.whole) {
-            return Ok(aggregates);
+            return Ok(Some(aggregates));
         }
-        let (permutation, aggregates) = aggregates.map(Aggregates::permuted).transpose()?.unzip();
-        self.permutation = permutation;
-        Ok(aggregates)
+        let (permutation, aggregates) = aggregates.permuted()?;
+        self.permutation = Some(permutation);
+        Ok(Some(aggregates))
     }
 
     /// The inverse diagonal in the order of the level, to which the matrix is then permuted.

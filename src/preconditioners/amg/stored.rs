@@ -1,18 +1,19 @@
 //! The matrices of a level in single precision: `A` in the format that suits it, `P` in SELL if its rows are
 //! short, `Pᵀ` in CSR.
 
-use super::blocks::{Blocks, LeftFactor};
+use super::blocks::{Blocks, LeftFactor, fill_rows};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::{
     BLOCK_SIZES, Bsr, Csr, Dia, Format, Sell, SellOptions, Source, diagonals_of, keeps_to_chunks,
 };
 use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::run::followed::{Followed, Then};
-use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
+use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
@@ -158,11 +159,8 @@ pub(crate) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
     let length = |row: usize| pattern.offsets.range(row / rows).len() * columns;
     let offsets = Offsets::of_rows(pattern.rows() * rows, &length);
     let mut all = Buffer::zeros(offsets.end());
-    let offset = |row: usize| offsets.at(row);
-    over_long_rows(offsets.ranges(), 32, ByRow::new(&mut all, &offset), &|range, part: ByRow<'_, u32>| {
-        let (part, _) = part.all();
-        let blocks = range.flat_map(|row| pattern.row(row / rows));
-        for (to, &column) in part.chunks_exact_mut(columns).zip(blocks) {
+    fill_rows(&offsets, 1, &mut all, &|row, to| {
+        for (to, &column) in to.chunks_exact_mut(columns).zip(pattern.row(row / rows)) {
             (0..).zip(to).for_each(|(k, to)| *to = column * columns as u32 + k);
         }
     });
@@ -170,32 +168,21 @@ pub(crate) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
 }
 
 /// The values of blocks, times `scale`, in CSR order of the scalar matrix.
-pub(crate) fn rounded(blocks: impl LeftFactor, scale: f64) -> Buffer<f32> {
+pub(crate) fn rounded<T: Real>(blocks: impl LeftFactor, scale: f64) -> Buffer<T> {
     let ([rows, columns], pattern) = (blocks.shape(), blocks.pattern());
+    if [rows, columns] == [1, 1] {
+        let number = |entry| blocks.load::<1, 1>(0, entry)[0][0];
+        return map_rows(pattern.entries(), 2, &|entry| T::from_f64(number(entry) * scale)).into();
+    }
     let mut values = Buffer::zeros(pattern.entries() * rows * columns);
-    let offset = |node: usize| pattern.offsets.at(node) * rows * columns;
-    let data = ByRow::new(&mut values, &offset);
-    over_long_rows(pattern.rows(), 256, data, &|nodes, part: ByRow<'_, f32>| {
-        let (mut part, _) = part.all();
-        if [rows, columns] == [1, 1] {
-            let entries = pattern.offsets.at(nodes.start)..pattern.offsets.at(nodes.end);
-            for (entry, to) in entries.zip(part) {
-                let [[number]] = blocks.load::<1, 1>(0, entry);
-                *to = (number * scale) as f32;
-            }
-            return;
-        }
-        for node in nodes {
-            let entries = pattern.offsets.range(node);
-            let width = entries.len() * columns;
-            let (own, rest) = part.split_at_mut(width * rows);
-            part = rest;
-            for (at, entry) in entries.enumerate() {
-                for row in 0..rows {
-                    let to = &mut own[row * width + at * columns..][..columns];
-                    let numbers = (0..columns).map(|column| blocks.number(node, entry, row, column));
-                    to.iter_mut().zip(numbers).for_each(|(to, number)| *to = (number * scale) as f32);
-                }
+    fill_rows(&pattern.offsets, rows * columns, &mut values, &|node, own| {
+        let entries = pattern.offsets.range(node);
+        let width = entries.len() * columns;
+        for (at, entry) in entries.enumerate() {
+            for row in 0..rows {
+                let to = &mut own[row * width + at * columns..][..columns];
+                let numbers = (0..columns).map(|column| blocks.number(node, entry, row, column));
+                to.iter_mut().zip(numbers).for_each(|(to, number)| *to = T::from_f64(number * scale));
             }
         }
     });
@@ -208,22 +195,13 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
     let (size, entries) = (a.shape[0], a.pattern.entries());
     let square = size * size;
     let mut values = Buffer::zeros(entries * square + SLACK);
-    let data = &mut values[..entries * square];
-    let offset = |node: usize| a.pattern.offsets.at(node) * square;
-    over_long_rows(
-        a.pattern.rows(),
-        32 * square,
-        ByRow::new(data, &offset),
-        &|nodes, part: ByRow<'_, f32>| {
-            let (part, _) = part.all();
-            let blocks = nodes.flat_map(|node| a.pattern.offsets.range(node).map(move |entry| (node, entry)));
-            for ((node, entry), to) in blocks.zip(part.chunks_exact_mut(square)) {
-                for (row, line) in a.lines(node, entry).enumerate() {
-                    (0..size).for_each(|column| to[column * size + row] = (line[column] * scale) as f32);
-                }
+    fill_rows(&a.pattern.offsets, square, &mut values[..entries * square], &|node, to| {
+        for (entry, to) in a.pattern.offsets.range(node).zip(to.chunks_exact_mut(square)) {
+            for (row, numbers) in a.block_rows(node, entry).enumerate() {
+                (0..size).for_each(|column| to[column * size + row] = (numbers[column] * scale) as f32);
             }
-        },
-    );
+        }
+    });
     values
 }
 
@@ -231,22 +209,16 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
 pub(crate) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: usize) -> Buffer<f64> {
     let square = size * size;
     let mut blocks = Buffer::zeros(nodes.entries() * square);
-    let offset = |node: usize| nodes.offsets.at(node) * square;
-    over_long_rows(nodes.rows(), 256, ByRow::new(&mut blocks, &offset), &|range, part: ByRow<'_, f64>| {
-        let (mut part, _) = part.all();
-        for node in range {
-            let columns = nodes.row(node);
-            let (own, rest) = part.split_at_mut(columns.len() * square);
-            part = rest;
-            for row in 0..size {
-                let entries = whole.offsets.range(node * size + row);
-                let mut block = 0;
-                for (&column, value) in whole.columns[entries.clone()].iter().zip(&values[entries]) {
-                    while columns[block] < column / size as u32 {
-                        block += 1;
-                    }
-                    own[block * square + row * size + column as usize % size] = *value;
+    fill_rows(&nodes.offsets, square, &mut blocks, &|node, own| {
+        let columns = nodes.row(node);
+        for row in 0..size {
+            let entries = whole.offsets.range(node * size + row);
+            let mut block = 0;
+            for (&column, value) in whole.columns[entries.clone()].iter().zip(&values[entries]) {
+                while columns[block] < column / size as u32 {
+                    block += 1;
                 }
+                own[block * square + row * size + column as usize % size] = *value;
             }
         }
     });

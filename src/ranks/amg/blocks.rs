@@ -3,10 +3,9 @@
 use super::local::Border;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
-use crate::preconditioners::amg::blocks::Blocks;
+use crate::preconditioners::amg::blocks::{Blocks, fill_rows};
 use crate::preconditioners::amg::modes::constants;
-use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::run::threads::{ByRow, over_long_rows};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -69,29 +68,14 @@ impl HostBlocks {
         let (offsets, width) = (Offsets::of_rows(rows, &|row| entries(row).len()), self.width());
         let mut columns = Buffer::<u32>::zeros(offsets.end());
         let mut values = Buffer::<f64>::zeros(offsets.end() * width);
-        copy_rows(&offsets, 1, &mut columns, &|row, to| {
+        fill_rows(&offsets, 1, &mut columns, &|row, to| {
             to.iter_mut().zip(&self.pattern.columns[entries(row)]).for_each(|(to, from)| *to = from - shift);
         });
-        copy_rows(&offsets, width, &mut values, &|row, to| {
+        fill_rows(&offsets, width, &mut values, &|row, to| {
             let range = entries(row);
             to.copy_from_slice(&self.values[range.start * width..range.end * width]);
         });
         let pattern = Arc::new(Pattern::sorted(offsets, columns, cols)?);
         Ok(HostBlocks { pattern, shape: self.shape, values })
     }
-}
-
-/// Calls `fill` for each row with its part of `to`, in which rows have the given offsets times `width`.
-pub(super) fn copy_rows<X: Plain + Send>(
-    offsets: &Offsets,
-    width: usize,
-    to: &mut [X],
-    fill: &(dyn Fn(usize, &mut [X]) + Sync),
-) {
-    let offset = |row: usize| offsets.at(row) * width;
-    over_long_rows(offsets.ranges(), 16 * width, ByRow::new(to, &offset), &|rows, mut part: ByRow<'_, X>| {
-        for row in rows {
-            fill(row, part.row_mut(row, offsets.range(row).len() * width));
-        }
-    });
 }

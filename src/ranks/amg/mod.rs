@@ -102,25 +102,24 @@ impl<L: LocalSetup> Transfer<L> {
 
 /// The pattern of this rank's rows.
 struct RowPattern {
-    inside: Arc<Pattern>,
-    /// The rows with entries in columns of other ranks, their pattern, and these columns.
-    border: (Vec<u32>, Arc<Pattern>, Vec<u64>),
+    /// The patterns of entries in own columns, and of those in columns of other ranks.
+    parts: [Arc<Pattern>; 2],
+    /// The rows and columns of the second part.
+    border: (Vec<u32>, Vec<u64>),
 }
 
 impl RowPattern {
     fn of<T: Real, L: LocalLevels<T>>(matrix: &RankMatrix<T, L>) -> Result<RowPattern> {
         let (rows, outside, ghosts) = matrix.border()?;
-        let border = (rows.to_vec(), outside.structure().pattern.clone(), ghosts.to_vec());
-        Ok(RowPattern { inside: matrix.diagonal_block().structure().pattern.clone(), border })
+        let parts = [matrix.diagonal_block().structure(), outside.structure()];
+        let parts = parts.map(|structure| structure.pattern.clone());
+        Ok(RowPattern { parts, border: (rows.to_vec(), ghosts.to_vec()) })
     }
 
     /// Returns an error if another matrix has another pattern.
     fn check(&self, other: &RowPattern) -> Result<()> {
-        let ([rows, others], [ghosts, theirs]) =
-            ([&self.border.0, &other.border.0], [&self.border.2, &other.border.2]);
-        check_pattern(&self.inside, &other.inside)?;
-        check_pattern(&self.border.1, &other.border.1)?;
-        if rows == others && ghosts == theirs { Ok(()) } else { Err(other_space()) }
+        self.parts.iter().zip(&other.parts).try_for_each(|(part, other)| check_pattern(part, other))?;
+        if self.border == other.border { Ok(()) } else { Err(other_space()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Setup and cycle of a rank's part in host memory.
 
-use super::blocks::{HostBlocks, copy_rows};
+use super::blocks::HostBlocks;
 use super::local::{Border, GhostExchange, LocalLevels, LocalSetup, Tentative};
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
@@ -8,7 +8,7 @@ use crate::formats::{Csr, MatrixSource};
 use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
-use crate::preconditioners::amg::blocks::{Transposed, transposed_pattern};
+use crate::preconditioners::amg::blocks::{Transposed, fill_rows, transposed_pattern};
 use crate::preconditioners::amg::coarsening::Smoother;
 use crate::preconditioners::amg::cycle::scaled;
 use crate::preconditioners::amg::modes::{NearNullSpace, constants, orthonormal};
@@ -331,6 +331,6 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
     let length = |row: usize| pattern.row(row).partition_point(|&column| (column as usize) < rows);
     let offsets = Offsets::of_rows(rows, &length);
     let mut columns = Buffer::zeros(offsets.end());
-    copy_rows(&offsets, 1, &mut columns, &|row, to| to.copy_from_slice(&pattern.row(row)[..to.len()]));
+    fill_rows(&offsets, 1, &mut columns, &|row, to| to.copy_from_slice(&pattern.row(row)[..to.len()]));
     Pattern::sorted(offsets, columns, rows)
 }

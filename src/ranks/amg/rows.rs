@@ -1,18 +1,18 @@
 //! Rows of a distributed level, and its columns.
 
-use super::blocks::{HostBlocks, copy_rows};
+use super::blocks::HostBlocks;
 use super::local::LocalSetup;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, MatrixSource, node_pattern, node_rows};
 use crate::numbers::Real;
-use crate::preconditioners::amg::blocks::Blocks;
+use crate::preconditioners::amg::blocks::fill_rows;
 use crate::preconditioners::amg::modes::NearNullSpace;
-use crate::preconditioners::amg::stored::{expanded, gathered};
+use crate::preconditioners::amg::stored::{expanded, gathered, rounded};
+use crate::ranks::Ranks;
 use crate::ranks::halo::Routes;
 use crate::ranks::local::Local;
 use crate::ranks::matrix::RankMatrix;
-use crate::ranks::Ranks;
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;
@@ -67,7 +67,7 @@ impl<L: LocalSetup> Rows<L> {
         let name = |&column: &u32| self.columns.name(column / size as u32) * size + u64::from(column) % size;
         let lengths = replicated(ranks, pattern.offsets.lengths().map(|length| length as u64).collect())?;
         let columns = replicated(ranks, pattern.columns.iter().map(name).collect())?;
-        let values = replicated(ranks, by_rows(a.view()))?;
+        let values = replicated(ranks, rounded::<f64>(a.view(), 1.0).to_vec())?;
         let modes = NearNullSpace { count: modes.count, values: replicated(ranks, modes.values.clone())? };
         let offsets: Vec<usize> = sums(&lengths).into_iter().map(|offset| offset as usize).collect();
         let rows = self.all() as usize;
@@ -91,7 +91,7 @@ pub(super) fn placed(
     let (offsets, width) =
         (Offsets::from_lengths(lengths.iter().map(|&length| length as usize)), shape[0] * shape[1]);
     let mut order = Buffer::<u32>::zeros(places.len());
-    copy_rows(&offsets, 1, &mut order, &|row, to| {
+    fill_rows(&offsets, 1, &mut order, &|row, to| {
         to.iter_mut().zip(offsets.range(row)).for_each(|(to, at)| *to = at as u32);
         to.sort_unstable_by_key(|&at| places[at as usize]);
     });
@@ -177,17 +177,6 @@ pub(super) fn common_size<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>) -> Re
     sizes.retain(|&size| size > 0);
     sizes.dedup();
     Ok(if let [size] = sizes[..] { size as usize } else { 1 })
-}
-
-/// The values in CSR order of the scalar matrix.
-fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
-    let rows = blocks.shape[0];
-    let of_node = |node: usize| {
-        (0..rows).flat_map(move |row| {
-            blocks.pattern.offsets.range(node).flat_map(move |entry| blocks.line(node, entry, row))
-        })
-    };
-    (0..blocks.pattern.rows()).flat_map(of_node).copied().collect()
 }
 
 /// Exclusive prefix sums, followed by the total.
