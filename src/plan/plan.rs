@@ -420,7 +420,10 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
             write!(f, "\n{}. {}: {reason}", at + 1, configuration(*method, *preconditioner))?;
             self.write_costs(f, costs, cost)?;
             let Some(Outlook { next, remaining, earliest }) = outlook.filter(|_| at == 0) else { continue };
-            write!(f, "\n   runs first, and its residuals correct the costs of the others")?;
+            write!(f, "\n   runs first")?;
+            if one.is_measure() {
+                write!(f, ", and its residuals correct the costs of the others")?;
+            }
             if let Some(next) = next.and_then(place) {
                 write!(f, "; gives way to {next} if it is expected to cost {remaining:.0} more")?;
                 write!(f, ", after {earliest} iterations or later")?;

@@ -69,9 +69,10 @@ impl Stages {
     }
 }
 
-/// Calls `work(thread, stage, items of a part)` for every part of the stages, each stage after the one before, on all idle
-/// threads. `thread` is below the number of threads, and differs among those that work at the same time. `taken` has a
-/// mark for each part. `work` must not wait for other tasks of the pool.
+/// Calls `work(thread, stage, items of a part)` for every part of the stages, each stage after the one before, on
+/// idle threads, at most as many as the largest stage has parts. `thread` is below the number of threads, and differs
+/// among those that work at the same time. `taken` has a mark for each part. `work` must not wait for other tasks of
+/// the pool.
 ///
 /// # Panics
 /// Panics if there are fewer marks than parts, or if `work` panics; then no later stage begins.
@@ -81,7 +82,9 @@ pub(super) fn run<'s, S: Copy>(
     work: &(impl Fn(usize, (S, &'s [usize]), Range<usize>) + Sync),
 ) {
     taken.iter_mut().for_each(|taken| *taken.get_mut() = false);
-    let (taken, threads) = (&*taken, rayon::current_num_threads());
+    // more threads than the largest stage has parts would only wait
+    let most = stages.clone().map(|(_, bounds)| bounds.len() - 1).max().unwrap_or(0);
+    let (taken, threads) = (&*taken, rayon::current_num_threads().min(most));
     let [come, done] = [(); 2].map(|()| Line(AtomicUsize::new(0)));
     let share = || {
         let mine = come.0.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +117,7 @@ pub(super) fn run<'s, S: Copy>(
             before += parts;
         }
     };
-    if threads == 1 || stages.clone().all(|(_, bounds)| bounds.len() == 2) {
+    if threads <= 1 {
         return share();
     }
     rayon::scope(|scope| {
