@@ -25,8 +25,8 @@ saved!(impl[] Candidate { method, preconditioner, reason, costs });
 /// high number makes a factorization run first. Not measured.
 const ITERATIONS_WITH_ZERO_DIAGONAL: f64 = 5000.0;
 
-/// Expected iterations of the first candidate per node along the side of a cube, if near-null space vectors were given: multigrid then runs
-/// first, unless the system is small. A guess on the low side: `elast_bracket_p1_59k` takes 80.
+/// Expected iterations of the first candidate are `ELASTIC * nodes^⅓` if near-null space vectors were given: multigrid then runs first, unless
+/// the system is small. A guess on the low side: `elast_bracket_p1_59k` takes 80.
 const ELASTIC: f64 = 10.0;
 
 impl Candidate {

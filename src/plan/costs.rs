@@ -63,8 +63,8 @@ struct Shape {
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
     /// Σ `length²` and Σ `length³` over the rows, in units.
-    rows_squared: f64,
-    rows_cubed: f64,
+    lengths_squared: f64,
+    lengths_cubed: f64,
     /// Whether nodes have several unknowns.
     blocks: bool,
     /// States whether constants are far from the near-null space, as for edge elements, beams and shells.
@@ -81,7 +81,7 @@ struct Shape {
     spai: f64,
     /// Costs of the block preconditioner of a saddle point system, in units.
     saddle: SaddleEstimate,
-    /// Cost of the complete factorization, and the work to compute its ordering if that is not known yet, both in units.
+    /// Cost of the complete factorization, and the work to compute its ordering (none for `Cholesky` if it is known), both in units.
     factor: Factorization,
     ordering: f64,
 }
@@ -90,7 +90,7 @@ struct Shape {
 struct Line {
     preconditioner: Preconditioner,
     setup: fn(&Shape) -> f64,
-    /// Work of a refresh as a fraction of the setup, which for `Cholesky` is counted without its ordering.
+    /// Work of a refresh as a fraction of the setup, which for `Cholesky` and `CuDss` is counted without the ordering.
     refresh: f64,
     /// Work of one application, in addition to the one unit of the iteration.
     application: fn(&Shape) -> f64,
@@ -122,13 +122,13 @@ const TABLE: [Line; 14] = [
         },
         [Partly, Alike],
     ),
-    line(Preconditioner::Fsai, |s| 150.0 + 0.3 * s.rows_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
-    line(Preconditioner::Spai, |s| 250.0 + 3.0 * s.rows_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike]),
+    line(Preconditioner::Fsai, |s| 150.0 + 0.3 * s.lengths_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
+    line(Preconditioner::Spai, |s| 250.0 + 3.0 * s.lengths_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike]),
     line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
     line(
         Preconditioner::Ilu0,
         // each entry below the diagonal subtracts a row from another one
-        |s| 50.0 + 3.0 * s.rows_squared,
+        |s| 50.0 + 3.0 * s.lengths_squared,
         0.7,
         |s| 0.4 + 0.1 * s.length,
         |s| ILU0[s.symmetric],
@@ -245,11 +245,11 @@ const SCATTERED: [f64; 2] = [5.0, 14.0];
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// Time of a multiply-add on the host divided by that of an iteration on a GPU, for work that builds a preconditioner, and for work of two
+/// Time of a multiply-add on the host divided by that of a multiply-add of an iteration on a GPU, for work that builds a preconditioner, and for work of two
 /// threads that applies one. Of 84 attempts on an H200 (12 and 16 threads of a Xeon, matrices of `../shared/matrices`), setups with
 /// complete and incomplete factorizations took 2 to 5 times as long as the first figure says. It is low on purpose: the costs of factorizations
-/// are more certain than the iterations of other candidates, and with four times the figure the recorded histories replayed for one solve cost 1.40
-/// times the best in hindsight in place of 1.28, for ten solves 1.12 with both.
+/// are more certain than the iterations of other candidates. Recorded histories replayed for one solve take 1.28 times the best total in hindsight
+/// with 60, and 1.40 with 240; for ten solves 1.12 with both.
 const HOST: [f64; 2] = [60.0, 280.0];
 
 /// Multiply-adds of a GPU that take as long as copying two vectors. A guess: 30 µs.
@@ -286,7 +286,7 @@ const ILU0: [f64; 2] = [80.0, 5000.0];
 const KEPT: [f64; 2] = [40.0, 200.0];
 
 /// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and
-/// for symmetric matrices, which run it only if they are not positive definite and where it fails on the matrices named at [`ILUT`].
+/// for symmetric matrices, which run it only if they are not positive definite and where it fails on the systems described at `ILUT` in `kinds.rs`.
 const SPAI: [f64; 3] = [250.0, 1000.0, 5000.0];
 
 /// Costs of `SaddlePoint` for a matrix that is no saddle point: prohibitively high.
@@ -386,8 +386,8 @@ impl Costs {
             entries: profile.entries as f64,
             rows: profile.rows as f64 / unit,
             unit,
-            rows_squared: profile.sum_of_lengths(2) / unit,
-            rows_cubed: profile.sum_of_lengths(3) / unit,
+            lengths_squared: profile.sum_of_lengths(2) / unit,
+            lengths_cubed: profile.sum_of_lengths(3) / unit,
             blocks: profile.block > 1,
             rough: profile.is_rough(),
             modes,

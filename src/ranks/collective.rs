@@ -63,7 +63,7 @@ pub(super) struct Pending {
     whole: OnceLock<Vec<f64>>,
 }
 
-/// Amounts of communication of a rank since the start.
+/// Amounts of communication of a rank since the start, through hosts: products, sums and small gathers, but not the exchanges of constructors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommunicationCounts {
     /// Messages with entries of `x`, for matrix-vector products.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
 
-/// Buffer of messages.
+/// Buffer of messages. Its data must stay at the same address when it is moved, as in a `Vec`.
 pub(crate) trait Buffer<X>: AsRef<[X]> + AsMut<[X]> {}
 impl<X, B: AsRef<[X]> + AsMut<[X]>> Buffer<X> for B {}
 
@@ -54,7 +54,7 @@ impl Comm {
         dispatch!(Comm, self, comm => comm.size)
     }
 
-    /// Starts to gather equally many numbers from each rank.
+    /// Starts to gather equally many numbers from each rank on all ranks (all-gather).
     pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         Ok(dispatch!(Comm => Flight, self, comm => comm.gather(own)?))
     }
@@ -80,8 +80,7 @@ impl Comm {
         self.messages_in(tag, sends, receives, send, receive)
     }
 
-    /// Prepares repeated messages in given buffers, whose numbers must not move in memory when the buffers are
-    /// moved.
+    /// Prepares repeated messages in given buffers.
     pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
         tag: i32,

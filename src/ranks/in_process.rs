@@ -1,4 +1,4 @@
-//! Ranks that are threads of this process.
+//! `Ranks::threads`: runs ranks as threads of this process, and collects their results and errors.
 
 use super::collective::Ranks;
 use super::comm::Comm;

@@ -52,8 +52,8 @@
 //! `a.to(&gpu)` copies this rank's part to a GPU, and `ranks.gpu()` chooses a GPU for each rank:
 //! `Ranks::gpu` has an example.
 //!
-//! An error on one rank ends the work of all ranks. Constructors return an error on all ranks if one rank has
-//! an error; if a rank fails later, the others stop waiting and return an error with its message. See
+//! Constructors return an error on all ranks if one rank has an error, and work can go on. A later error ends the
+//! work of all ranks: the others stop waiting and return an error with its message. See
 //! [`Ranks::run`].
 //!
 //! The page `docs/how_to/cluster.md` explains how to build and run such programs.

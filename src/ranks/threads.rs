@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process: numbers are copied through mailboxes in shared memory.
+//! Communication between ranks that are threads of one process: numbers are copied through mailboxes in shared memory.
 //!
 //! Every rank has a mailbox. A message is delivered to the mailbox of its receiver when it is sent. A repeated
 //! exchange is complete only when the messages of the one before it have been taken, so that mailboxes stay

@@ -54,7 +54,7 @@ pub(super) struct RankAggregates<L: LocalSetup> {
 /// Aggregates, and the near-null space of the next level.
 pub(super) type Aggregated<L> = (RankAggregates<L>, ModesOf<L>);
 
-/// The setup on ranks. All methods are collective.
+/// The setup on ranks. All methods but those that return counts and options are collective.
 pub(super) struct OnRanks<L: LocalSetup> {
     pub(super) ranks: Ranks,
     pub(super) local: L,
@@ -287,7 +287,8 @@ impl<L: LocalSetup> OnRanks<L> {
         Rows { a, routes, .. }: &Rows<L>,
         modes: &ModesOf<L>,
     ) -> Result<(Tentative<L>, ModesOf<L>)> {
-        // true while no rank has failed alone: one that has takes part in the next `all` of the others
+        // true from the beginning of an exchange until it has succeeded: an error in it is known to all ranks. After another error this rank
+        // must still take part in the `all` below
         let together = Cell::new(false);
         let exchange = |own: Result<Vec<f64>>| {
             together.set(true);

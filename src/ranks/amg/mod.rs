@@ -1,4 +1,4 @@
-//! Algebraic multigrid over MPI ranks.
+//! Algebraic multigrid over ranks.
 //!
 //! The setup is that of `hierarchy.rs` in `src/preconditioners/amg`, with the [`Memory`](memory::OnRanks) of ranks, and
 //! the cycle that of [`krysp_kernels::multigrid`], over [`LocalLevels`]: the memory of one rank's part.
@@ -56,7 +56,7 @@ const FEW: u64 = 8;
 /// the range of single precision is 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
-/// [`Amg`] over MPI ranks: one hierarchy for the whole system, in the memory of the matrix: that of the hosts, or of the
+/// [`Amg`] over ranks: one hierarchy for the whole system, in the memory of the matrix: that of the hosts, or of the
 /// GPUs of the ranks. `Display` prints a table of the levels.
 ///
 /// ```no_run
