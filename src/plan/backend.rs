@@ -202,7 +202,7 @@ fn factorized<T: Real>(
     })
 }
 
-/// A machine on which the host iterates: [`Host`], or [`Formats`], whose formats alone differ.
+/// Marks machines whose iterations run in host memory.
 #[doc(hidden)]
 pub trait OnHost {}
 impl OnHost for Host {}

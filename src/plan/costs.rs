@@ -8,6 +8,7 @@
 mod cudss;
 mod factorization;
 mod kinds;
+mod machine;
 mod threads;
 
 use super::solver::RESTART;
@@ -16,23 +17,8 @@ use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
 pub(super) use cudss::check_time;
 pub(super) use factorization::{Factorization, SharedSymbolic};
+pub use machine::MachineClass;
 use threads::Threads::{self, Alike, One, Partly};
-use threads::speedup;
-
-/// Kind of machine on which iterations run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MachineClass {
-    /// A CPU, with this many threads.
-    Host {
-        /// Threads of the Rayon pool.
-        threads: usize,
-    },
-    /// One GPU and its host.
-    Gpu {
-        /// Threads of the host.
-        threads: usize,
-    },
-}
 
 /// Estimated costs of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -245,13 +231,6 @@ const SCATTERED: [f64; 2] = [5.0, 14.0];
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// Time of a multiply-add on the host divided by that of a multiply-add of an iteration on a GPU, for work that builds a preconditioner, and for work of two
-/// threads that applies one. Of 84 attempts on an H200 (12 and 16 threads of a Xeon, matrices of `../shared/matrices`), setups with
-/// complete and incomplete factorizations took 2 to 5 times as long as the first figure says. It is low on purpose: the costs of factorizations
-/// are more certain than the iterations of other candidates. Recorded histories replayed for one solve take 1.28 times the best total in hindsight
-/// with 60, and 1.40 with 240; for ten solves 1.12 with both.
-const HOST: [f64; 2] = [60.0, 280.0];
-
 /// Multiply-adds of a GPU that take as long as copying two vectors. A guess: 30 µs.
 const COPIES: f64 = 1e7;
 
@@ -317,45 +296,24 @@ fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
         && lu_by_fronts(profile.rows, factor.entries, 2.0 * factor.multiplications)
 }
 
-/// Multiplications of `Lu` or `Ilut` that cost this much work of `class`.
+/// Multiplications of `Lu` or `Ilut` that cost this much work of `class`. All threads factorize fronts, otherwise one does.
 pub(super) fn multiplications(
     of: Preconditioner,
     work: WorkUnits,
     profile: &Profile,
+    factorization: Option<Factorization>,
     class: MachineClass,
 ) -> f64 {
+    let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
+    let by_fronts = of == Preconditioner::Lu && lu_takes_fronts(profile, factor);
     let scattered = SCATTERED[usize::from(of == Preconditioner::Ilut)];
     let unit = unit(profile);
-    work.0 / class.of_setup(One, unit) * unit / scattered
+    work.0 / class.of_setup(if by_fronts { Alike } else { One }, unit) * unit / scattered
 }
 
 /// Converts work of all threads of the host to units of `class`.
 pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -> WorkUnits {
     work * class.of_setup(Alike, unit(profile))
-}
-
-impl MachineClass {
-    pub(super) fn is_gpu(self) -> bool {
-        matches!(self, MachineClass::Gpu { .. })
-    }
-
-    /// Work units of this machine for one unit of work on two threads of a CPU, if the host builds a preconditioner.
-    fn of_setup(self, kind: Threads, unit: f64) -> f64 {
-        match self {
-            MachineClass::Host { threads } => kind.factor(threads, unit),
-            MachineClass::Gpu { .. } => HOST[0] / (1.0 + LAUNCH / unit),
-        }
-    }
-
-    /// As `of_setup`, if the host applies a preconditioner.
-    fn of_application(self, kind: Threads, unit: f64) -> f64 {
-        match self {
-            MachineClass::Host { threads } => kind.factor(threads, unit),
-            MachineClass::Gpu { threads } => {
-                kind.factor(threads, unit) * HOST[1] / (speedup(threads, unit) * (1.0 + LAUNCH / unit))
-            }
-        }
-    }
 }
 
 impl Costs {
@@ -451,7 +409,8 @@ impl Costs {
         let unit = unit(profile);
         let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
         let [_, application] = line.on(class, unit, [0.0, work]);
-        Costs { iteration: WorkUnits(products(method) * (1.0 + application)), ..self }
+        let orthogonal = orthogonalization(method, self.iterations) * profile.rows as f64 / unit;
+        Costs { iteration: WorkUnits(products(method) * (1.0 + application) + orthogonal), ..self }
     }
 
     /// Costs of a preconditioner that has no line in the table: so high that it comes last.

@@ -179,7 +179,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task: &mut Task<'_, M::Vector>,
     ) -> Result<Event> {
         let preconditioner = self.scheduler.found.candidates[index].preconditioner;
-        let most = multiplications(preconditioner, limit, &self.settings.profile, self.machine.class());
+        let factorization = self.scheduler.found.factorization;
+        let (profile, class) = (&self.settings.profile, self.machine.class());
+        let most = multiplications(preconditioner, limit, profile, factorization, class);
         match self.build(index, most) {
             Ok(setup) => {
                 task.setup += setup;

@@ -87,12 +87,12 @@ pub(super) struct Estimate {
     pub(super) next_cost: WorkUnits,
 }
 
-/// When an attempt would be stopped, before it has begun.
+/// Conditions, evaluated at the start, under which an attempt will be stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outlook {
     /// Index of the best alternative.
     pub(super) next: Option<usize>,
-    /// Work of the remaining iterations from which on the attempt is stopped.
+    /// Minimum work of the remaining iterations for which the attempt is stopped; early on more is required.
     pub(super) remaining: f64,
     /// First iteration after which it may be stopped.
     pub(super) earliest: usize,

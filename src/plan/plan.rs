@@ -425,8 +425,11 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
                 write!(f, ", and its residuals correct the costs of the others")?;
             }
             if let Some(next) = next.and_then(place) {
-                write!(f, "; gives way to {next} if it is expected to cost {remaining:.0} more")?;
-                write!(f, ", after {earliest} iterations or later")?;
+                write!(
+                    f,
+                    "; candidate {next} replaces it if {remaining:.0} more are expected, or yet more early on"
+                )?;
+                write!(f, ", but not before iteration {earliest}")?;
             }
         }
         write!(f, "\n(a cost of 1 is the work of one iteration of Cg with Jacobi")?;

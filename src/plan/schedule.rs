@@ -445,7 +445,7 @@ impl Scheduler {
         record.failures > 0 && !again
     }
 
-    /// When the first candidate of the next solve would be stopped.
+    /// Conditions under which the first candidate of the next solve will be stopped.
     pub(super) fn outlook(mut self) -> Option<Outlook> {
         let mut action = self.begin();
         loop {

@@ -245,9 +245,12 @@ impl Ranks {
     /// none, that of the first rank with an error. Collective: all ranks call this.
     pub fn all<R>(&self, result: Result<R>) -> Result<R> {
         let message = result.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
+        // an error that came from another rank is still that of the other one
+        let followed = self.follows_another_rank();
         let first = self.first_message(message);
         // A rank with an error returns that error, even if another rank has ended because of it and so fails the gather.
-        self.0.follows.store(result.is_ok() && !matches!(first, Ok(None)), Relaxed);
+        let follows = if result.is_err() { followed } else { !matches!(first, Ok(None)) };
+        self.0.follows.store(follows, Relaxed);
         let value = result?;
         match first? {
             None => Ok(value),

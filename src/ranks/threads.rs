@@ -76,8 +76,8 @@ impl Mailbox {
 /// What all ranks share.
 struct Shared {
     mailboxes: Vec<Mailbox>,
-    /// The first failure: the rank that failed, and its message. All ranks know it at once, so that none mistakes a rank that
-    /// ends because of the failure for its cause.
+    /// The first failure: the rank that failed, and its message. Shared by all ranks, so that a rank that ends because
+    /// of the failure is never reported as its cause.
     failure: OnceLock<(usize, String)>,
 }
 

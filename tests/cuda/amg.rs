@@ -132,8 +132,12 @@ fn cycles_are_those_of_the_host() {
             assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
             laws::operator_fusions(&device, Agreement::Rounding).unwrap();
             laws::stale_values(&device).unwrap();
-            let again = memory.build(&a, CONSTANTS, smooth_finest).unwrap();
-            same_bits(&gpu, &device, &again);
+            // from values in host memory
+            let again = match copied {
+                true => memory.build(&a, CONSTANTS, smooth_finest),
+                false => Amg::with_on(&gpu, &a, CONSTANTS, options(smooth_finest)),
+            };
+            same_bits(&gpu, &device, &again.unwrap());
             let there = Sell::on(&gpu, &other).unwrap();
             let origins: [&dyn krysp::MatrixSource<f64>; 2] = [&other, &there];
             for origin in origins {
@@ -145,8 +149,11 @@ fn cycles_are_those_of_the_host() {
         }
         let single = Amg::with::<Vec<f32>>(&a.cast::<f32>(), &[], options(true)).unwrap();
         same_application(&single, &single.to(&gpu).unwrap(), 2e-5);
-        let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], options(true)).unwrap();
-        laws::stale_values(&single).unwrap();
+        for smooth_finest in [false, true] {
+            let options = options(smooth_finest);
+            let single = Amg::with_on::<Vec<f32>>(&gpu, &a.cast::<f32>(), &[], options).unwrap();
+            laws::stale_values(&single).unwrap();
+        }
     }
 }
 

@@ -67,7 +67,7 @@ fn on_gpus() -> Vec<(&'static str, Test)> {
 /// Tests that start ranks themselves.
 fn tests_of_threads() -> Vec<(&'static str, fn())> {
     tests! {
-        threads: results_are_in_the_order_of_ranks, the_error_is_that_of_the_rank_that_failed, the_cause_is_known_without_its_text, a_slow_rank_receives_in_order, a_collective_error_is_that_of_the_rank_that_failed, a_panic_ends_all, nobody_waits_for_a_rank_that_has_ended, other_collective_operations_are_errors, an_interruption_reaches_all;
+        threads: results_are_in_the_order_of_ranks, the_error_is_that_of_the_rank_that_failed, the_cause_is_known_without_its_text, an_error_that_is_passed_on_is_not_the_cause, a_slow_rank_receives_in_order, a_collective_error_is_that_of_the_rank_that_failed, a_panic_ends_all, nobody_waits_for_a_rank_that_has_ended, other_collective_operations_are_errors, an_interruption_reaches_all;
     }
 }
 
@@ -83,12 +83,12 @@ fn main() {
     if krysp::Cuda::devices().is_empty() {
         krysp::testing::skipped("no CUDA device on this machine");
     }
-    let on_threads = |(name, test): (&'static str, Test)| {
+    let trial = |(name, test): (&'static str, Test)| {
         Trial::test(name, move || (1..=5).try_for_each(|count| on_threads(name, count, test)))
     };
     let started_by_test =
         |(name, test): (&'static str, fn())| Trial::test(name, move || within_time_limit(name.into(), test));
-    let mut trials: Vec<Trial> = tests().into_iter().map(on_threads).collect();
+    let mut trials: Vec<Trial> = tests().into_iter().map(trial).collect();
     trials.extend(tests_of_threads().into_iter().map(started_by_test));
     #[cfg(feature = "mpi")]
     trials.extend(mpi::trials());

@@ -79,7 +79,7 @@ fn features_of<L: Local<f64>>(
 {
     let alone = ranks.size() == 1;
     let relation = Relation { same_aggregates: alone, iterations: iterations[usize::from(!alone)] };
-    for which in [0, 2] {
+    for which in 0..3 {
         laws::multigrid(&OnHost, &OnRanks { ranks, which, moved }, relation).unwrap();
     }
 }

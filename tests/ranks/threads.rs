@@ -90,6 +90,20 @@ pub(super) fn the_cause_is_known_without_its_text() {
     assert_eq!(failed.unwrap_err(), Opaque(Some(2)));
 }
 
+/// An error that a rank has because of another one stays that of the other one, also if it is agreed on.
+pub(super) fn an_error_that_is_passed_on_is_not_the_cause() {
+    let failed = Ranks::threads(2, |ranks| {
+        if ranks.rank() == 1 {
+            return Err(Opaque(Some(1)));
+        }
+        let passed_on = endless(ranks);
+        assert!(passed_on.is_err());
+        ranks.all(passed_on)?;
+        Ok(())
+    });
+    assert_eq!(failed.unwrap_err(), Opaque(Some(1)));
+}
+
 /// Products in which rank 1 reads an entry of rank 0, which reads none of rank 1 and would run ahead.
 pub(super) fn a_slow_rank_receives_in_order() {
     const STEPS: usize = 200;

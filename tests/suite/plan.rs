@@ -474,3 +474,25 @@ fn the_jacobi_of_a_plan_is_a_preconditioner_that_users_can_build() {
     assert_eq!(planned.report.iterations, built.report.iterations);
     assert!(krysp::Jacobi::new(&a).is_err());
 }
+
+#[test]
+fn a_printed_plan_says_what_is_tried_and_when() {
+    let a = matrices::stencil7(12).csr::<f64>().unwrap();
+    let text = Plan::new(&a).unwrap().solves(10).values_change(true).to_string();
+    let after = |text: &str, what: &str| -> f64 {
+        let (_, rest) = text.split_once(what).unwrap();
+        rest.split([' ', ':']).next().unwrap().parse().unwrap()
+    };
+    let (first, rule) = (
+        "\n1. Cg with Jacobi: ",
+        "\n   runs first, and its residuals correct the costs of the others; candidate ",
+    );
+    let replaces = text.split_once(&format!("\n{}. ", after(&text, rule))).unwrap().1.lines().next().unwrap();
+    // it is replaced from 1.5 times the cost of the other one on
+    let [limit, cost] = [after(&text, " replaces it if "), after(replaces, "; expected cost of a solve ")];
+    assert!(text.contains(first) && (limit - 1.5 * cost).abs() <= 2.0, "{limit} {cost}: {text}");
+    assert!(
+        replaces.contains(", new values ") && text.contains("; setups are shared by 10 solves)"),
+        "{text}"
+    );
+}

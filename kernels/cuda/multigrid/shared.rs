@@ -1,4 +1,4 @@
-//! Rows of a level whose other rows are in other memories, as on ranks of MPI. The columns are those of the own nodes, as
+//! Rows of a level whose other rows are in other memories, as on ranks. The columns are those of the own nodes, as
 //! many as there are rows, followed by those of ghosts: nodes of other memories.
 
 use super::graph::{Blocks, Graph, RawGraph, too_many};

@@ -41,15 +41,15 @@ impl<'a> Blocks<'a> {
 
     /// Row `row` of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(crate) fn block_row(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
+    pub(crate) fn row_of_block(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
         let (first, apart) = self.place(node, entry);
         &self.values[first + row * apart..][..self.shape[1]]
     }
 
     /// The rows of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(crate) fn block_rows(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
-        (0..self.shape[0]).map(move |row| self.block_row(node, entry, row))
+    pub(crate) fn rows_of_block(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+        (0..self.shape[0]).map(move |row| self.row_of_block(node, entry, row))
     }
 
     /// Position of the diagonal block of a node.
@@ -136,7 +136,7 @@ impl LeftFactor for Blocks<'_> {
 
     #[inline(always)]
     fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64 {
-        self.block_row(node, entry, row)[column]
+        self.row_of_block(node, entry, row)[column]
     }
 }
 

@@ -238,7 +238,8 @@ impl Smoother<'_> {
             }
             for (row, to) in to.block(aggregate).chunks_exact_mut(modes).enumerate() {
                 let factor = -self.omega * self.inverse_diagonal[node * rows + row];
-                for (value, t) in self.a.block_row(node, entry, row).iter().zip(tentative(column as usize)) {
+                for (value, t) in self.a.row_of_block(node, entry, row).iter().zip(tentative(column as usize))
+                {
                     add(to, t, factor * value);
                 }
             }

@@ -210,7 +210,7 @@ fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
         for node in 0..a.pattern.rows() {
             for entry in a.pattern.offsets.range(node) {
                 let column = a.pattern.columns[entry];
-                for (k, value) in a.block_rows(node, entry).flatten().enumerate() {
+                for (k, value) in a.rows_of_block(node, entry).flatten().enumerate() {
                     let at = (node * size + k / size) * stride + column as usize * size + k % size;
                     dense[at] = value * scale;
                 }

@@ -197,7 +197,7 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
     let mut values = Buffer::zeros(entries * square + SLACK);
     fill_rows(&a.pattern.offsets, square, &mut values[..entries * square], &|node, to| {
         for (entry, to) in a.pattern.offsets.range(node).zip(to.chunks_exact_mut(square)) {
-            for (row, numbers) in a.block_rows(node, entry).enumerate() {
+            for (row, numbers) in a.rows_of_block(node, entry).enumerate() {
                 (0..size).for_each(|column| to[column * size + row] = (numbers[column] * scale) as f32);
             }
         }

@@ -51,7 +51,7 @@ impl Strength {
             [1, 1] => Strength::with_norm(a, theta, with_ghosts, |_, entry| a.values[entry].abs()),
             _ => {
                 let norm = |node: usize, entry: usize| {
-                    a.block_rows(node, entry).flatten().map(|v| v * v).sum::<f64>().sqrt()
+                    a.rows_of_block(node, entry).flatten().map(|v| v * v).sum::<f64>().sqrt()
                 };
                 Strength::with_norm(a, theta, with_ghosts, norm)
             }
@@ -140,7 +140,7 @@ pub(crate) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
         let node = row / size;
-        a.own(node).map_or(0.0, |entry| a.block_row(node, entry, row % size)[row % size])
+        a.own(node).map_or(0.0, |entry| a.row_of_block(node, entry, row % size)[row % size])
     };
     let inverse = map_rows(a.pattern.rows() * size, 8, &|row| {
         let entry = entry(row);
@@ -148,7 +148,7 @@ pub(crate) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     });
     let is_empty = |row: usize| {
         let node = row / size;
-        let mut rows = a.pattern.offsets.range(node).map(|entry| a.block_row(node, entry, row % size));
+        let mut rows = a.pattern.offsets.range(node).map(|entry| a.row_of_block(node, entry, row % size));
         rows.all(|row| row.iter().all(|number| *number == 0.0))
     };
     let wrong = |row: usize| {

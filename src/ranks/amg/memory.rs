@@ -343,9 +343,9 @@ impl<L: LocalSetup> OnRanks<L> {
         Ok((Transfer { stored, exchange, aggregates, unsmoothed: smoothed.is_none() }, coarse))
     }
 
-    /// Appends rows received from other ranks to the first `own` rows of a matrix: those of the ghosts or, if `back`, what
-    /// others have for own rows. Passes the matrix, the result unless nothing has to be added, and the columns of the
-    /// result to `then`. Collective: all ranks call this.
+    /// Receives rows from other ranks: those of ghosts or, if `back`, contributions to own rows. Passes to `then`: `a`; the first
+    /// `own` rows of `a` followed by the received rows, or `None` if this rank has no ghost columns and receives none; and the
+    /// columns of the result. Collective: all ranks call this.
     fn with_received<R>(
         &self,
         a: Result<L::Blocks>,

@@ -1,0 +1,72 @@
+//! Kinds of machines, and what work of the host costs there.
+
+use super::LAUNCH;
+use super::threads::{Threads, speedup};
+
+/// Kind of machine on which iterations run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachineClass {
+    /// A CPU, with this many threads.
+    Host {
+        /// Threads of the Rayon pool.
+        threads: usize,
+    },
+    /// One GPU and its host.
+    Gpu {
+        /// Threads of the host.
+        threads: usize,
+    },
+}
+
+/// Time of a multiply-add on the host divided by that of a multiply-add of an iteration on a GPU: for work that builds a
+/// preconditioner, and for work of two threads that applies one. Of 84 attempts on an H200 (12 and 16 threads of a Xeon, matrices
+/// of `../shared/matrices`), setups with complete and incomplete factorizations took 2 to 5 times as long as the first figure says.
+/// It is low on purpose: the costs of factorizations are more certain than the iterations of other candidates. Recorded histories
+/// replayed for one solve take 1.28 times the best total in hindsight with 60, and 1.40 with 240; for ten solves 1.12 with both.
+const HOST: [f64; 2] = [60.0, 280.0];
+
+impl MachineClass {
+    pub(in crate::plan) fn is_gpu(self) -> bool {
+        matches!(self, MachineClass::Gpu { .. })
+    }
+
+    /// Work units of this machine for one unit of work on two threads of a CPU, if the host builds a preconditioner.
+    pub(super) fn of_setup(self, kind: Threads, unit: f64) -> f64 {
+        match self {
+            MachineClass::Host { threads } => kind.factor(threads, unit),
+            MachineClass::Gpu { .. } => HOST[0] / (1.0 + LAUNCH / unit),
+        }
+    }
+
+    /// Work units of this machine for one unit of work on two threads of a CPU, if the host applies a preconditioner.
+    pub(super) fn of_application(self, kind: Threads, unit: f64) -> f64 {
+        match self {
+            MachineClass::Host { threads } => kind.factor(threads, unit),
+            MachineClass::Gpu { threads } => {
+                kind.factor(threads, unit) * HOST[1] / (speedup(threads, unit) * (1.0 + LAUNCH / unit))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::costs::{Factorization, multiplications};
+    use crate::plan::{Preconditioner, Profile, WorkUnits};
+
+    /// The same work is as many multiplications on any number of threads if all threads share it, and fewer if one does it all, because an
+    /// iteration becomes faster.
+    #[test]
+    fn limits_of_factorizations_depend_on_the_threads_that_compute_them() {
+        let mut profile = Profile::of(&crate::gallery::poisson::<f64>(&[10; 3]).unwrap());
+        (profile.rows, profile.entries) = (1_000_000, 7_000_000);
+        let large = Factorization { entries: 1e9, multiplications: 1e12, fronts: 1e5 };
+        let most = |of, threads| {
+            multiplications(of, WorkUnits(1.0), &profile, Some(large), MachineClass::Host { threads })
+        };
+        assert_eq!(most(Preconditioner::Lu, 2), most(Preconditioner::Lu, 16));
+        let [two, sixteen] = [2, 16].map(|threads| most(Preconditioner::Ilut, threads));
+        assert!(sixteen < 0.5 * two, "{sixteen} {two}");
+    }
+}
