@@ -100,7 +100,7 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     } else if positive {
         add(Cg, Jacobi, "symmetric matrix with positive diagonal; hardly any setup");
         match profile.is_rough() && !profile.declared.near_null_space {
-            true => add(Cg, Amg, "multigrid: many iterations, since many rows have negative sums"),
+            true => add(Cg, Amg, "multigrid: many iterations expected, because many row sums are negative"),
             false => add(Cg, Amg, "multigrid: the iterations hardly grow with the unknowns"),
         }
         if !on_gpu {

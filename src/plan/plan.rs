@@ -427,9 +427,9 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
             if let Some(next) = next.and_then(place) {
                 write!(
                     f,
-                    "; candidate {next} replaces it if {remaining:.0} more are expected, or yet more early on"
+                    "; candidate {next} replaces it once its remaining work is estimated at {remaining:.0}"
                 )?;
-                write!(f, ", but not before iteration {earliest}")?;
+                write!(f, ", early on at yet more, and not before iteration {earliest}")?;
             }
         }
         write!(f, "\n(a cost of 1 is the work of one iteration of Cg with Jacobi")?;

@@ -481,7 +481,7 @@ fn a_printed_plan_says_what_is_tried_and_when() {
     let text = Plan::new(&a).unwrap().solves(10).values_change(true).to_string();
     let after = |text: &str, what: &str| -> f64 {
         let (_, rest) = text.split_once(what).unwrap();
-        rest.split([' ', ':']).next().unwrap().parse().unwrap()
+        rest.split([' ', ':', ',']).next().unwrap().parse().unwrap()
     };
     let (first, rule) = (
         "\n1. Cg with Jacobi: ",
@@ -489,7 +489,8 @@ fn a_printed_plan_says_what_is_tried_and_when() {
     );
     let replaces = text.split_once(&format!("\n{}. ", after(&text, rule))).unwrap().1.lines().next().unwrap();
     // it is replaced from 1.5 times the cost of the other one on
-    let [limit, cost] = [after(&text, " replaces it if "), after(replaces, "; expected cost of a solve ")];
+    let [limit, cost] =
+        [after(&text, " remaining work is estimated at "), after(replaces, "; expected cost of a solve ")];
     assert!(text.contains(first) && (limit - 1.5 * cost).abs() <= 2.0, "{limit} {cost}: {text}");
     assert!(
         replaces.contains(", new values ") && text.contains("; setups are shared by 10 solves)"),
