@@ -73,7 +73,7 @@ impl Mailbox {
     }
 }
 
-/// What all ranks share.
+/// State that all ranks share.
 struct Shared {
     mailboxes: Vec<Mailbox>,
     /// The first failure: the rank that failed, and its message. Shared by all ranks, so that a rank that ends because
