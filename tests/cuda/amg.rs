@@ -5,7 +5,7 @@ use super::gpu;
 use super::multigrid_on_host::{OnHost, options};
 use super::preconditioners::changed;
 use krysp::formats::OnDevice;
-use krysp::testing::laws::{self, Agreement, Multigrid, Relation};
+use krysp::testing::laws::{self, Agreement, Multigrid, Reference, Relation};
 use krysp::testing::matrices::{self, NodeOrder as Order, edge};
 use krysp::{
     Amg, AmgOptions, Cg, Csr, Cuda, Element, Error, LinearOperator, Permutation, Real, Refresh, Result, Sell,
@@ -273,8 +273,9 @@ gpu_test!(features_are_those_of_the_host);
 fn features_are_those_of_the_host() {
     // cycles are in single precision
     let iterations = |host: usize| host.saturating_sub(1)..=host + 1;
+    let on_host = Reference::of(&OnHost).unwrap();
     for copied in [false, true] {
         let relation = Relation { same_aggregates: true, iterations };
-        laws::multigrid(&OnHost, &OnGpu { gpu: gpu(), copied }, relation).unwrap();
+        laws::multigrid(&on_host, &OnGpu { gpu: gpu(), copied }, relation).unwrap();
     }
 }

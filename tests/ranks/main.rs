@@ -127,17 +127,21 @@ fn within_time_limit<R: Send + 'static>(
     }
 }
 
-/// First rows of the ranks in several partitions: even; all rows on the last rank; few on the first and none on the second.
+/// First rows of the ranks in several partitions: even; all rows on the last rank; few on the first and none on the second. One
+/// rank has one partition, two ranks have two.
 fn cuts(n: usize, ranks: usize) -> Vec<Vec<usize>> {
     let even: Vec<usize> = (0..=ranks).map(|rank| n * rank / ranks).collect();
     let mut last = vec![0; ranks];
     last.push(n);
-    let mut uneven = even.clone();
+    let mut cuts = vec![even, last];
     if ranks > 2 {
-        let few = even[2].min(3);
+        let few = cuts[0][2].min(3);
+        let mut uneven = cuts[0].clone();
         (uneven[1], uneven[2]) = (few, few);
+        cuts.push(uneven);
     }
-    vec![even, last, uneven]
+    cuts.dedup();
+    cuts
 }
 
 /// This rank's rows of a matrix.

@@ -3,14 +3,15 @@
 use crate::multigrid_on_host::{OnHost, options};
 use crate::{cuts, part, share};
 use krysp::ranks::{Local, RankAmg, RankMatrix, Ranks};
-use krysp::testing::laws::{self, Multigrid, Relation};
+use krysp::testing::laws::{self, Multigrid, Reference, Relation};
 use krysp::{AmgOptions, Cg, Csr, Result, Solution};
 use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 
 /// Ranks with equally many nodes of three rows.
 struct OnRanks<'r, L: Local<f64>> {
     ranks: &'r Ranks,
-    /// Which of the partitions.
+    /// Which of the partitions, of which there are as many as ranks, at most three.
     which: usize,
     /// Moves a matrix to the memory of the hierarchies.
     moved: &'r dyn Fn(RankMatrix<f64>) -> Result<RankMatrix<f64, L>>,
@@ -79,8 +80,11 @@ fn features_of<L: Local<f64>>(
 {
     let alone = ranks.size() == 1;
     let relation = Relation { same_aggregates: alone, iterations: iterations[usize::from(!alone)] };
-    for which in 0..3 {
-        laws::multigrid(&OnHost, &OnRanks { ranks, which, moved }, relation).unwrap();
+    // shared by the ranks of a process, and by all partitions
+    static ON_HOST: OnceLock<Reference> = OnceLock::new();
+    let on_host = ON_HOST.get_or_init(|| Reference::of(&OnHost).unwrap());
+    for which in 0..ranks.size().min(3) {
+        laws::multigrid(on_host, &OnRanks { ranks, which, moved }, relation).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use super::multigrid_on_host::{OnHost, options};
 use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
-use krysp::testing::laws::{self, Agreement, Multigrid, Relation};
+use krysp::testing::laws::{self, Agreement, Multigrid, Reference, Relation};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
@@ -75,7 +75,7 @@ fn csr(rows: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
 #[test]
 fn features() {
     let relation = Relation { same_aggregates: true, iterations: |host| host..=host };
-    laws::multigrid(&OnHost, &OnHost, relation).unwrap();
+    laws::multigrid(&Reference::of(&OnHost).unwrap(), &OnHost, relation).unwrap();
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod vector;
 
 pub use cases::{Case, cases, coarse, large_cases};
 pub use format::{Conversion, Tally, accounting, format, refresh, round_trip, same_matrix};
-pub use multigrid::{MAX_COARSE_SIZE, Multigrid, Relation, multigrid};
+pub use multigrid::{MAX_COARSE_SIZE, Multigrid, Reference, Relation, multigrid};
 pub use operator::{
     operator_fusions, precise_residual, product, same_on_all_threads, second_product, several_products,
     sizes_refused, stale_values,

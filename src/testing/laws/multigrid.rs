@@ -45,6 +45,7 @@ pub struct Relation {
 const VARIED: &str = "grid";
 
 /// A matrix, the same pattern with other values, and modes.
+#[derive(Debug)]
 struct System {
     name: &'static str,
     a: Csr<f64>,
@@ -54,27 +55,52 @@ struct System {
     most: usize,
 }
 
-/// Checks that `memory` has the features of `host`: both kinds of aggregation on the finest level, nodes with equal
+/// What the host finds for one system.
+#[derive(Debug)]
+struct OnHost {
+    aggregates: Vec<Vec<Option<u32>>>,
+    table: String,
+    /// Iterations for the matrix, for its other values, and for the matrix again.
+    iterations: [usize; 3],
+}
+
+/// Results of the host, with which other memories are compared.
+#[derive(Debug)]
+pub struct Reference(Vec<(System, [OnHost; 2])>);
+
+impl Reference {
+    /// Solves all systems on the host, once for any number of comparisons.
+    pub fn of(host: &impl Multigrid) -> Law<Self> {
+        let both = |system: System| {
+            let [plain, smoothed] = [false, true].map(|smooth_finest| {
+                on_host(host, &system, smooth_finest)
+                    .map_err(|violation| on(violation, &system, smooth_finest))
+            });
+            Ok((system, [plain?, smoothed?]))
+        };
+        systems()?.into_iter().map(both).collect::<Law<Vec<_>>>().map(Reference)
+    }
+}
+
+fn on(violation: Violation, system: &System, smooth_finest: bool) -> Violation {
+    violation.on(&format!("{}, smooth_finest: {smooth_finest}", system.name))
+}
+
+/// Checks that `memory` has the features of the host: both kinds of aggregation on the finest level, nodes with equal
 /// and different numbers of unknowns, modes, refreshes, values of any magnitude, the same bits again, a table, and
 /// refusals.
-pub fn multigrid<M: Multigrid>(host: &impl Multigrid, memory: &M, relation: Relation) -> Law {
-    for system in systems()? {
-        for smooth_finest in [false, true] {
-            let checked = same_features(host, memory, relation, &system, smooth_finest);
-            let on = format!("{}, smooth_finest: {smooth_finest}", system.name);
-            checked.map_err(|violation| violation.on(&on))?;
+pub fn multigrid<M: Multigrid>(Reference(systems): &Reference, memory: &M, relation: Relation) -> Law {
+    for (system, on_host) in systems {
+        for (expected, smooth_finest) in on_host.iter().zip([false, true]) {
+            same_features(expected, memory, relation, system, smooth_finest)
+                .map_err(|violation| on(violation, system, smooth_finest))?;
         }
     }
     refusals(memory)
 }
 
 /// Solves; returns the number of iterations and the solution.
-fn solved<M: Multigrid>(
-    memory: &M,
-    m: &M::Hierarchy,
-    a: &Csr<f64>,
-    b: &[f64],
-) -> std::result::Result<(usize, Vec<f64>), Violation> {
+fn solved<M: Multigrid>(memory: &M, m: &M::Hierarchy, a: &Csr<f64>, b: &[f64]) -> Law<(usize, Vec<f64>)> {
     let Solution { x, report } = memory.solve(m, a, b).map_err(failed)?;
     require(report.converged(), || report.to_string())?;
     Ok((report.iterations, x))
@@ -88,52 +114,68 @@ fn require(holds: bool, how: impl FnOnce() -> String) -> Law {
     if holds { Ok(()) } else { Err(Violation::new("multigrid", how())) }
 }
 
-fn same_features<H: Multigrid, M: Multigrid>(
-    host: &H,
+/// Results of the steps for a system: the first matrix, a refresh with the other values, and one with the first again.
+fn steps<M: Multigrid>(
+    memory: &M,
+    m: &mut M::Hierarchy,
+    System { a, other, .. }: &System,
+    b: &[f64],
+) -> Law<[(usize, Vec<f64>); 3]> {
+    let first = solved(memory, m, a, b)?;
+    memory.refresh(m, other).map_err(failed)?;
+    let second = solved(memory, m, other, b)?;
+    memory.refresh(m, a).map_err(failed)?;
+    Ok([first, second, solved(memory, m, a, b)?])
+}
+
+fn on_host(host: &impl Multigrid, system: &System, smooth_finest: bool) -> Law<OnHost> {
+    let mut m = host.build(&system.a, &system.modes, smooth_finest).map_err(failed)?;
+    let (aggregates, table) = (host.aggregates(&m).map_err(failed)?, host.table(&m));
+    let steps = steps(host, &mut m, system, &matrices::vector(system.a.rows()))?;
+    let (iterations, most) = (steps.map(|(iterations, _)| iterations), system.most);
+    require(iterations.iter().all(|of_host| *of_host <= most), || {
+        format!("{iterations:?} iterations on the host, at most {most}")
+    })?;
+    Ok(OnHost { aggregates, table, iterations })
+}
+
+fn same_features<M: Multigrid>(
+    expected: &OnHost,
     memory: &M,
     relation: Relation,
-    System { name, a, other, modes, most }: &System,
+    system: &System,
     smooth_finest: bool,
 ) -> Law {
-    let mut expected = host.build(a, modes, smooth_finest).map_err(failed)?;
+    let System { name, a, other, modes, .. } = system;
     let mut m = memory.build(a, modes, smooth_finest).map_err(failed)?;
-    let tables = [host.table(&expected), memory.table(&m)];
+    let table = memory.table(&m);
     if relation.same_aggregates {
-        let [ours, theirs] =
-            [host.aggregates(&expected), memory.aggregates(&m)].map(|all| all.map_err(failed));
-        require(ours? == theirs?, || format!("other aggregates:\n{}\n{}", tables[0], tables[1]))?;
-        let [ours, theirs] = tables.each_ref().map(|table| rows(table));
+        let same = memory.aggregates(&m).map_err(failed)? == expected.aggregates;
+        require(same, || format!("other aggregates:\n{}\n{table}", expected.table))?;
+        let [ours, theirs] = [&expected.table, &table].map(|table| rows(table));
         require(ours == theirs && !ours.is_empty(), || format!("levels of {ours:?}, not {theirs:?} rows"))?;
     }
     let b = matrices::vector(a.rows());
     let stale = (*name == VARIED).then(|| solved(memory, &m, other, &b)).transpose()?;
-    let mut iterations = vec![];
-    // the last matrix is the first again
-    for (step, matrix) in [a, other, a].into_iter().enumerate() {
-        if step > 0 {
-            host.refresh(&mut expected, matrix).map_err(failed)?;
-            memory.refresh(&mut m, matrix).map_err(failed)?;
-        }
-        let (of_host, _) = solved(host, &expected, matrix, &b)?;
-        let (got, _) = solved(memory, &m, matrix, &b)?;
+    let steps = steps(memory, &mut m, system, &b)?;
+    let iterations = steps.each_ref().map(|(iterations, _)| *iterations);
+    for (step, (got, of_host)) in iterations.iter().zip(expected.iterations).enumerate() {
         let range = (relation.iterations)(of_host);
-        require(of_host <= *most, || format!("{of_host} iterations on the host, at most {most}"))?;
-        require(range.contains(&got), || format!("step {step}: {got} iterations, {of_host} on the host"))?;
-        iterations.push(got);
+        require(range.contains(got), || format!("step {step}: {got} iterations, {of_host} on the host"))?;
     }
     require(iterations[0] == iterations[2], || format!("{iterations:?} iterations after refreshes"))?;
     let has_effect = stale.as_ref().is_none_or(|(stale, _)| *stale > iterations[1] + 1);
     require(has_effect, || format!("{stale:?} without a refresh: {iterations:?}"))?;
-    let mut solutions = vec![];
-    for scale in [1.0, 1e-60, 1e60, 1.0] {
+    let mut again = vec![];
+    for scale in [1e-60, 1e60, 1.0] {
         let b: Vec<f64> = b.iter().map(|b| scale * b).collect();
         let (got, x) = solved(memory, &m, a, &b)?;
         require(got.abs_diff(iterations[0]) <= 1, || {
             format!("{got} iterations for {scale} b: {iterations:?}")
         })?;
-        solutions.push(x);
+        again = x;
     }
-    require(solutions[0] == solutions[3], || "another solution for the same right-hand side".into())
+    require(again == steps[2].1, || "another solution for the same right-hand side".into())
 }
 
 /// The numbers of rows in a table: its second column.
@@ -162,7 +204,7 @@ fn rigid(points: &[[f64; 3]]) -> Vec<Vec<f64>> {
     (0..6).map(|mode| points.iter().flat_map(|point| moves(point)[mode]).collect()).collect()
 }
 
-fn systems() -> std::result::Result<Vec<System>, Violation> {
+fn systems() -> Law<Vec<System>> {
     let csr = |a: matrices::Matrix| a.csr::<f64>().map_err(failed);
     let kept = |a: &Csr<f64>,
                 kept: &dyn Fn(usize, usize) -> bool,
