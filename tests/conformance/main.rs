@@ -1,4 +1,5 @@
-//! Every format obeys every law, for both element types, at every SIMD level. Formats with options have a line each.
+//! Every format obeys every law, for both element types, and at every SIMD level the laws of operators. Formats with options have
+//! a line each.
 //!
 //! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test
 //! that compares bits holds the guard of its level to the end; tests at the same level run together.
@@ -46,12 +47,19 @@ fn conforms_to<T: Real, F: Format<T>>(
     may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
 ) {
     let conversion = Conversion { build: &build, may_refuse: &may_refuse };
-    every_law(cases, F::NAME, &|cases| laws::format(cases, &conversion));
+    every_law(cases, F::NAME, &|level, cases| match level == Level::best() {
+        true => laws::format(cases, &conversion),
+        false => laws::format_products(cases, &conversion),
+    });
 }
 
-fn every_law([cases, large_cases]: [Vec<Case>; 2], name: &str, laws: &dyn Fn(&[Case]) -> laws::Law<Tally>) {
+fn every_law(
+    [cases, large_cases]: [Vec<Case>; 2],
+    name: &str,
+    laws: &dyn Fn(Level, &[Case]) -> laws::Law<Tally>,
+) {
     at_every_level(&|level| {
-        let Tally { tested, refused } = laws(&cases).unwrap();
+        let Tally { tested, refused } = laws(level, &cases).unwrap();
         println!("{name}, {level}: {tested} matrices, {refused} refused");
     });
     if large_cases.is_empty() {
@@ -59,7 +67,7 @@ fn every_law([cases, large_cases]: [Vec<Case>; 2], name: &str, laws: &dyn Fn(&[C
     }
     // large cases test how threads share the rows, for which one level is enough
     let _guard = force(Level::best()).unwrap();
-    let Tally { tested, refused } = laws(&large_cases).unwrap();
+    let Tally { tested, refused } = laws(Level::best(), &large_cases).unwrap();
     println!("{name}: {tested} large matrices, {refused} refused");
 }
 

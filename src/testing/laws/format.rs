@@ -115,14 +115,32 @@ impl<T: Real, F: Format<T>> Conversion<'_, T, F> {
 /// Checks every law on every case. A format may refuse matrices only where the conversion says so, and must take at
 /// least one.
 pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_, T, F>) -> Law<Tally> {
-    conversion.erased(|conversions| every_law(F::NAME, cases, conversions))
+    conversion.erased(|conversions| on_cases(F::NAME, cases, conversions, one_case))
 }
 
-fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, T>) -> Law<Tally> {
+/// The same for the laws of operators only. Conversions and refreshes do not depend on the SIMD level, so these are the laws to
+/// check at further levels.
+pub fn format_products<T: Real, F: Format<T>>(
+    cases: &[Case],
+    conversion: &Conversion<'_, T, F>,
+) -> Law<Tally> {
+    let tested = |triplets: &Triplets, conversions: &Conversions<'_, T>| {
+        Ok(products(triplets, conversions)?.is_some())
+    };
+    conversion.erased(|conversions| on_cases(F::NAME, cases, conversions, tested))
+}
+
+/// Checks laws on every case; `laws` returns whether the format took the matrix.
+fn on_cases<T: Real>(
+    name: &str,
+    cases: &[Case],
+    conversions: &Conversions<'_, T>,
+    laws: fn(&Triplets, &Conversions<'_, T>) -> Law<bool>,
+) -> Law<Tally> {
     const LAW: &str = "a format takes matrices";
     // run on a thread of a pool, because a parallel operation that starts outside of a pool has to wake a thread
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().map_err(unexpected(LAW))?;
-    let tally = pool.install(|| all_cases(name, cases, conversions))?;
+    let tally = pool.install(|| all_cases(name, cases, conversions, laws))?;
     if tally.tested == 0 {
         let how = format!("{name} refused all {} matrices", cases.len());
         return Err(Violation::new(LAW, how));
@@ -130,34 +148,54 @@ fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, 
     Ok(tally)
 }
 
-fn all_cases<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, T>) -> Law<Tally> {
+fn all_cases<T: Real>(
+    name: &str,
+    cases: &[Case],
+    conversions: &Conversions<'_, T>,
+    laws: fn(&Triplets, &Conversions<'_, T>) -> Law<bool>,
+) -> Law<Tally> {
     let mut tally = Tally::default();
     for case in cases {
-        let tested =
-            one_case(&case.triplets, conversions).map_err(|broken| broken.on(&case.name).on(name))?;
+        let tested = laws(&case.triplets, conversions).map_err(|broken| broken.on(&case.name).on(name))?;
         *(if tested { &mut tally.tested } else { &mut tally.refused }) += 1;
     }
     Ok(tally)
 }
 
 fn one_case<T: Real>(triplets: &Triplets, conversions: &Conversions<'_, T>) -> Law<bool> {
+    let Some((csr, format)) = products(triplets, conversions)? else { return Ok(false) };
+    same_matrix(ROUND_TRIP, &format.to_csr(), &csr)?;
+    adds_up(&*format)?;
+    refreshes(triplets, conversions)?;
+    Ok(true)
+}
+
+/// Checks the laws of operators. Returns the matrix and its format, or `None` if the format refuses it.
+fn products<'c, T: Real>(
+    triplets: &Triplets,
+    conversions: &Conversions<'c, T>,
+) -> Law<Option<(Csr<T>, Boxed<'c, T>)>> {
     let csr = triplets.csr::<T>().map_err(unexpected("triplets make a matrix"))?;
-    let Some(format) = conversions.of(&csr)? else { return Ok(false) };
+    let Some(format) = conversions.of(&csr)? else { return Ok(None) };
     let operator: &dyn LinearOperator<Vector = HostVector<T>> = &*format;
     product(operator, triplets)?;
     precise_residual(operator, &csr)?;
     stale_values(operator)?;
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;
-    // no vectors, one, parts of a tile of vectors, and more than a tile
-    several_products(operator, &[0, 1, 2, 3, 8, 17], Agreement::Bitwise)?;
+    // no vectors, one, parts of a tile of vectors, and more than a tile; large matrices test how threads share rows, for which
+    // vectors without a tile and more than a tile are enough
+    let counts: &[usize] = if is_large(triplets.rows) { &[3, 9] } else { &[0, 1, 2, 3, 8, 17] };
+    several_products(operator, counts, Agreement::Bitwise)?;
     sizes_refused(operator)?;
     let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
     same_on_all_threads(&build)?;
-    same_matrix(ROUND_TRIP, &format.to_csr(), &csr)?;
-    adds_up(&*format)?;
-    refreshes(triplets, conversions)?;
-    Ok(true)
+    Ok(Some((csr, format)))
+}
+
+/// Returns whether each block of a reduction over so many rows has several chunks.
+fn is_large(rows: usize) -> bool {
+    rows > threads::BLOCKS * threads::CHUNK
 }
 
 const ROUND_TRIP: &str = "conversion to the format and back to CSR changes nothing";
@@ -287,7 +325,7 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
         Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)),
     )];
     // large matrices test the distribution of slots over threads, for which one order is enough
-    if rows > threads::BLOCKS * threads::CHUNK {
+    if is_large(rows) {
         return orders;
     }
 

@@ -24,7 +24,7 @@ pub mod refusals;
 mod vector;
 
 pub use cases::{Case, cases, coarse, large_cases};
-pub use format::{Conversion, Tally, accounting, format, refresh, round_trip, same_matrix};
+pub use format::{Conversion, Tally, accounting, format, format_products, refresh, round_trip, same_matrix};
 pub use multigrid::{MAX_COARSE_SIZE, Multigrid, Reference, Relation, multigrid};
 pub use operator::{
     operator_fusions, precise_residual, product, same_on_all_threads, second_product, several_products,
