@@ -9,6 +9,7 @@
 //! cargo bench --features peers --bench record -- export p7_128     its file, for programs that are not a crate
 //!     --machine NAME   instead of one derived from the processor and its threads
 //!     --rounds N       turns of each contestant, 9 by default
+//!     --library        products of this library and of MKL only: one line per matrix, then the geometric mean
 //! ```
 //!
 //! `cargo run --release --example tables` makes tables of these files. README.md in this folder explains the columns.
@@ -16,8 +17,9 @@
 mod common;
 
 use common::contestant::{Contestant, Element, Whose};
-use common::contestants::{cast, compulsory_bytes, contestants};
+use common::contestants::{cast, checked, compulsory_bytes, contestants, own};
 use common::machine::Bandwidth;
+use common::mkl::mkl;
 use common::read::{export, read};
 use common::solve::solve;
 use common::systems::{System, systems};
@@ -27,6 +29,9 @@ use std::time::Instant;
 
 /// The approximate length of a turn in seconds: products of one implementation before the next one follows.
 const TURN: f64 = 0.03;
+
+/// Beside MKL alone, a format whose first product takes so many times as long as the fastest one is left out.
+const HOPELESS: f64 = 2.0;
 
 /// Matrices whose solves are recorded. Others are solved if they are named.
 const SOLVED: [&str; 2] = ["p7_128", "elast55"];
@@ -40,6 +45,7 @@ struct Options {
     read: bool,
     export: bool,
     dry: bool,
+    library: bool,
     machine: String,
     rounds: usize,
     wanted: Vec<String>,
@@ -53,6 +59,7 @@ impl Options {
             read: false,
             export: false,
             dry: false,
+            library: false,
             machine: machine::name(),
             rounds: 9,
             wanted: vec![],
@@ -65,6 +72,7 @@ impl Options {
                 "read" => options.read = true,
                 "export" => options.export = true,
                 "--dry" => options.dry = true,
+                "--library" => options.library = true,
                 "--machine" => options.machine = args.next().ok_or("--machine needs a name")?,
                 "--rounds" => options.rounds = args.next().ok_or("--rounds needs a number")?.parse()?,
                 // cargo adds this option
@@ -92,6 +100,9 @@ fn main() -> common::Result<()> {
     let options = Options::from_args()?;
     let stamp = format!("{},{},{}", machine::date(), machine::commit(), machine::device());
     println!("{stamp} ({})", options.machine);
+    if options.library {
+        return against_library(&options);
+    }
     let bandwidth = Bandwidth::new()?;
     for found in systems(&options.wanted) {
         for system in found? {
@@ -126,6 +137,67 @@ fn turn<T>(contestant: &mut Contestant<T>, products: usize) -> f64 {
         contestant.product.multiply();
     }
     started.elapsed().as_secs_f64() / products as f64
+}
+
+/// Prints how many times as fast as MKL the fastest format is, for each matrix in `f64` and `f32`.
+fn against_library(options: &Options) -> common::Result<()> {
+    let (mut logarithms, mut least) = (vec![], f64::INFINITY);
+    for found in systems(&options.wanted) {
+        for system in found? {
+            for ratio in [of_library::<f64>(&system, options)?, of_library::<f32>(&system, options)?] {
+                logarithms.push(ratio.ln());
+                least = least.min(ratio);
+            }
+        }
+    }
+    let mean = (logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64).exp();
+    let threads = rayon::current_num_threads();
+    println!("{threads} threads, {} products: geometric mean {mean:.3}, least {least:.3}", logarithms.len());
+    Ok(())
+}
+
+/// The time of MKL's fastest product over that of this library's fastest format.
+fn of_library<T: Element>(system: &System, options: &Options) -> common::Result<f64> {
+    let csr = cast::<T>(&system.csr)?;
+    let x = matrices::vector(csr.cols()).iter().map(|&x| T::narrow(x)).collect::<Vec<T>>();
+    let theirs = mkl(&csr, &x)?;
+    if theirs.is_empty() {
+        return Err("MKL was not found: LD_LIBRARY_PATH needs the folder of libmkl_rt".into());
+    }
+    let mut all = checked(&csr, &x, own(&csr, &x)?.into_iter().chain(theirs).collect())?;
+    let first: Vec<f64> = all.iter_mut().map(|contestant| turn(contestant, 1)).collect();
+    let ours = |contestant: &Contestant<T>| contestant.whose == Whose::Ours;
+    let of_ours = all.iter().zip(&first).filter(|(contestant, _)| ours(contestant));
+    let fastest = of_ours.map(|(_, &seconds)| seconds).fold(f64::INFINITY, f64::min);
+    let mut running: Vec<(Contestant<T>, usize, Vec<f64>)> = all
+        .into_iter()
+        .zip(&first)
+        .filter(|(contestant, seconds)| !ours(contestant) || **seconds <= HOPELESS * fastest)
+        .map(|(contestant, seconds)| (contestant, (TURN / seconds).ceil() as usize, vec![]))
+        .collect();
+    for _ in 0..options.rounds {
+        for (contestant, products, times) in &mut running {
+            times.push(turn(contestant, *products));
+        }
+    }
+    let timed: Vec<(&'static str, bool, f64)> = running
+        .iter_mut()
+        .map(|(contestant, _, times)| (contestant.name, ours(contestant), median(times)))
+        .collect();
+    let best = |wanted: bool| {
+        let among = timed.iter().filter(|(_, ours, _)| *ours == wanted);
+        among.min_by(|a, b| a.2.total_cmp(&b.2)).ok_or("nothing to compare")
+    };
+    let (&(format, _, seconds), &(name, _, library)) = (best(true)?, best(false)?);
+    let ratio = library / seconds;
+    println!(
+        "{:<20} {} {:>9.4} ms  {format:<16} {:>9.4} ms  {name:<14} {ratio:.2}",
+        system.id(),
+        T::NAME,
+        seconds * 1e3,
+        library * 1e3
+    );
+    Ok(ratio)
 }
 
 fn spmv<T: Element>(

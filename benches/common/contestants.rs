@@ -56,16 +56,27 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
 /// All implementations of SpMV to compare, after a first product whose result is checked.
 pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
     let x: Vec<T> = x.iter().map(|&x| T::narrow(x)).collect();
+    let mut all = own(csr, &x)?;
+    all.extend(peers(csr, &x)?);
+    all.extend(mkl(csr, &x)?);
+    checked(csr, &x, all)
+}
+
+/// The products of this library.
+pub fn own<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     let mut all = vec![];
     for (name, operator, setup_ms) in formats(csr) {
         let Some(operator) = operator else { continue };
         let (bytes, y) = (operator.bytes(), operator.range().zeros()?);
-        let product = Box::new(Ours { x: operator.domain().vector(&x)?, y, operator });
+        let product = Box::new(Ours { x: operator.domain().vector(x)?, y, operator });
         all.push(Contestant { name, whose: Whose::Ours, setup_ms, bytes, product });
     }
-    all.extend(peers(csr, &x)?);
-    all.extend(mkl(csr, &x)?);
-    let answer = Answer::new(csr, &x);
+    Ok(all)
+}
+
+/// The same implementations after a first product whose result is checked.
+pub fn checked<T: Element>(csr: &Csr<T>, x: &[T], mut all: Vec<Contestant<T>>) -> Result<Vec<Contestant<T>>> {
+    let answer = Answer::new(csr, x);
     for contestant in &mut all {
         contestant.product.multiply();
         answer.check(contestant.product.y()).map_err(|wrong| format!("{}: {wrong}", contestant.name))?;
