@@ -383,7 +383,9 @@ impl Costs {
             setup: WorkUnits(setup),
             refresh: WorkUnits(line.refresh * renewed),
             iteration: WorkUnits(
-                twice * (1.0 + application) + orthogonalization(method, iterations) * shape.rows,
+                twice * (1.0 + application)
+                    + orthogonalization(method, iterations) * shape.rows
+                    + class.of_kernels(method, unit),
             ),
             iterations,
             share_of_jacobi: share_of_jacobi(preconditioner, profile),
@@ -410,7 +412,8 @@ impl Costs {
         let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
         let [_, application] = line.on(class, unit, [0.0, work]);
         let orthogonal = orthogonalization(method, self.iterations) * profile.rows as f64 / unit;
-        Costs { iteration: WorkUnits(products(method) * (1.0 + application) + orthogonal), ..self }
+        let kernels = class.of_kernels(method, unit);
+        Costs { iteration: WorkUnits(products(method) * (1.0 + application) + orthogonal + kernels), ..self }
     }
 
     /// Costs of a preconditioner that has no line in the table: so high that it comes last.
@@ -428,6 +431,11 @@ impl Costs {
         // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
         let known = self.share_of_jacobi > 0.0 && matches!(method, Method::Cg | Method::Fcg);
         known.then_some(VARIED * self.share_of_jacobi)
+    }
+
+    /// Products with the matrix per unit of work of the iterations.
+    pub(super) fn products_per_work(&self, method: Method) -> f64 {
+        products(method) / self.iteration.0
     }
 
     /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. The result is zero if

@@ -112,6 +112,8 @@ pub(super) struct Start {
     pub(super) jacobi: Option<WorkUnits>,
     /// Lower bound of the work with Jacobi per unit of work of this candidate; zero if unknown.
     pub(super) jacobi_per_work: f64,
+    /// Products with the matrix per unit of work of this candidate.
+    pub(super) products_per_work: f64,
     /// Work of earlier attempts with this candidate in this solve.
     pub(super) made: WorkUnits,
     /// Iterations after which a preconditioner of earlier values is renewed.
@@ -159,6 +161,7 @@ impl Monitor {
             alternatives: vec![],
             jacobi: None,
             jacobi_per_work: 0.0,
+            products_per_work: 1.0,
             made: WorkUnits::ZERO,
             renew_after: None,
         })
@@ -218,7 +221,7 @@ impl Monitor {
         let least = (self.start.made + all) * self.start.jacobi_per_work;
         let jacobi = match self.start.jacobi {
             Some(jacobi) if jacobi > WorkUnits::ZERO => jacobi.max(least),
-            known => known.unwrap_or(all),
+            known => known.unwrap_or(all * self.start.products_per_work),
         };
         let costs =
             self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi, least), one.analysable));

@@ -136,7 +136,8 @@ impl Scheduler {
         }
     }
 
-    /// Work of all iterations with Jacobi, as measured or estimated in this solve or an earlier one; zero if that is unknown.
+    /// Work of all iterations with Jacobi by conjugate gradients, which make one product each, from the products that were measured or
+    /// estimated in this solve or an earlier one; zero if they are unknown.
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) if *remaining < LAST => {
@@ -145,7 +146,10 @@ impl Scheduler {
             Some(State::Suspended { .. } | State::Failed) => None,
             _ => self.found.records[0].cost.filter(|&cost| cost < LAST),
         };
-        tried.filter(|_| self.found.candidates[0].is_measure()).unwrap_or_default()
+        let first = &self.found.candidates[0];
+        tried
+            .filter(|_| first.is_measure())
+            .map_or(WorkUnits::ZERO, |work| work * first.costs.products_per_work(first.method))
     }
 
     /// Whether to try a candidate instead of one whose cost is `known`: if the work that it is expected to save in later solves exceeds
@@ -326,6 +330,7 @@ impl Scheduler {
             alternatives: self.alternatives(index),
             jacobi: (!measures).then(|| self.jacobi()),
             jacobi_per_work: self.jacobi_per_work(index),
+            products_per_work: costs.products_per_work(candidate.method),
             made: self.solve.made[index],
             renew_after,
         })
