@@ -1,6 +1,8 @@
 //! Ranks that work together: sums, collective errors, and the failure of single ranks.
 
 use super::comm::{Comm, Flight};
+#[cfg(feature = "cuda")]
+use super::threads::Value;
 use crate::error::{Error, Result};
 use krysp_kernels::buffer::Plain;
 use std::fmt;
@@ -204,6 +206,17 @@ impl Ranks {
     /// Gathers numbers on all ranks, in the order of the ranks. Each rank must pass equally many.
     pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
         self.landed(self.depart(own)?)
+    }
+
+    /// Gathers a value of any type from each rank, in the order of the ranks; `None` if ranks are processes,
+    /// which share no memory. Collective: all ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn share<X: Value>(&self, own: X) -> Result<Option<Vec<X>>> {
+        self.check()?;
+        let Some(mut flight) = self.0.comm.share(own)? else { return Ok(None) };
+        self.0.traffic[2].fetch_add(1, Relaxed);
+        self.wait(|| flight.landed())?;
+        Ok(Some(flight.received().into_iter().flatten().collect()))
     }
 
     /// Starts a nonblocking all-gather. Each rank must pass equally many numbers.

@@ -59,6 +59,16 @@ impl Comm {
         Ok(dispatch!(Comm => Flight, self, comm => comm.gather(own)?))
     }
 
+    /// Starts to gather a value of any type from each rank; `None` if ranks are processes.
+    #[cfg(feature = "cuda")]
+    pub(super) fn share<X: threads::Value>(&self, own: X) -> Result<Option<threads::Flight<Option<X>>>> {
+        match self {
+            #[cfg(feature = "mpi")]
+            Comm::Mpi(_) => Ok(None),
+            Comm::Thread(comm) => comm.gather(vec![Some(own)]).map(Some),
+        }
+    }
+
     /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
     pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let (got, ranks) = (own.len(), self.size());

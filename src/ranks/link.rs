@@ -1,9 +1,15 @@
 //! GPUs of ranks that access each other's memory (peer access): sums and entries of `x` are sent between GPUs
 //! without the hosts.
 //!
-//! All ranks must run on one machine, each with a separate GPU. Each rank exports memory, which the others
-//! open by its handle; their kernels then write to it over NVLink or PCIe, as in one process with several
-//! GPUs. If that is not possible, or ranks are threads of one process, all data are sent through pinned host memory.
+//! All ranks must run on one machine, each with a separate GPU. Each rank allocates memory that the kernels of
+//! the others write to over NVLink or PCIe. Ranks that are threads of one process share this memory; ranks that
+//! are processes export it, and open that of the others by its handle. If that is not possible, all data are
+//! sent through pinned host memory.
+//!
+//! Threads of one process have one driver, and calls that allocate or free memory may wait for all GPUs of the
+//! process. A rank that makes such a call waits for GPUs that wait for work of this rank. Therefore all ranks
+//! allocate regions together: none of them queues work while another allocates. Regions are kept until the
+//! ranks end, and so is pinned memory (`Queue::keep_pinned`).
 
 use super::collective::Ranks;
 use super::halo::Routes;
@@ -13,9 +19,10 @@ use crate::device::Cuda;
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
-use krysp_kernels::cuda::team::across::{NAME, Offer, Region, SharedWord, shared_word};
+use krysp_kernels::cuda::Device;
+use krysp_kernels::cuda::team::across::{Offer, Region, SharedWord, shared_word};
 use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};
-use krysp_kernels::cuda::team::member::{MEMBERS, Member, mail_bytes};
+use krysp_kernels::cuda::team::member::{MEMBERS, Member, Notice, mail_bytes};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +56,8 @@ impl Link for CudaLink {
 
 impl Ranks {
     /// Allows these ranks to communicate peer to peer even if ranks share a GPU: for tests on a machine with
-    /// a single GPU. Collective: all ranks call this.
+    /// a single GPU. Ranks that are threads then need `CUDA_MODULE_LOADING=EAGER` in the environment: the driver
+    /// may wait for the work of all ranks when it loads a module. Collective: all ranks call this.
     #[cfg(any(test, feature = "testing"))]
     pub fn join_on_one_gpu(&self) {
         self.teams().shared.store(true, Ordering::Relaxed);
@@ -121,10 +129,6 @@ impl Team {
         if ranks.size() == 1 {
             return Ok(Some(Team { member: None, regions }));
         }
-        // CUDA opens no IPC handle in the process that exports it
-        if ranks.are_threads() {
-            return Ok(None);
-        }
         let one_machine = ranks.of_this_machine()?.len() == ranks.size();
         let Some(own) = ranks.each_has(gpu.device().identity().map_err(Into::into))? else { return Ok(None) };
         let identities = ranks.names(own)?;
@@ -136,9 +140,15 @@ impl Team {
         if ranks.gather(vec![u8::from(may)])?.contains(&0) {
             return Ok(None);
         }
-        let Some(mail) = region(ranks, gpu, mail_bytes(ranks.size()))? else { return Ok(None) };
-        let Some(word) = word(ranks)? else { return Ok(None) };
-        let member = Member::across(gpu.device(), ranks.rank(), mail, word).map_err(Into::into);
+        if !have_access(ranks, gpu.device())? {
+            return Ok(None);
+        }
+        let mail = region(ranks, gpu.device(), mail_bytes(ranks.size()));
+        // a rank that has failed is an error, and GPUs that cannot be linked are not
+        ranks.check()?;
+        let Ok(mail) = mail else { return Ok(None) };
+        let Some(notice) = notice(ranks, gpu.device())? else { return Ok(None) };
+        let member = Member::across(gpu.device(), ranks.rank(), mail, notice).map_err(Into::into);
         Ok(ranks.each_has(member)?.map(|member| Team { member: Some(Arc::new(member)), regions }))
     }
 
@@ -157,30 +167,49 @@ impl Team {
         }
         // all ranks allocate the maximum, so that a region that is large enough for one rank is for all
         let most = ranks.gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
-        let offer = ranks.all(Offer::new(member.device(), most).map_err(Into::into))?;
-        let names = ranks.names(ranks.all(offer.name().map_err(Into::into))?)?;
-        let region = ranks.all(Region::open(offer, ranks.rank(), &names).map_err(Into::into))?;
-        let region = Arc::new(region);
+        let region = region(ranks, member.device(), most)?;
         regions.push(region.clone());
         Ok(region)
     }
 }
 
-/// Exports memory of each rank's GPU to all others; `None` if that is impossible. Collective: all ranks call
-/// this.
-fn region(ranks: &Ranks, gpu: &Cuda, bytes: usize) -> Result<Option<Arc<Region>>> {
-    let offered = || {
-        let offer = Offer::new(gpu.device(), bytes)?;
-        let name: [u8; NAME] = offer.name()?;
-        Ok((offer, name))
-    };
-    let Some((offer, name)) = ranks.each_has(offered())? else { return Ok(None) };
-    let names = ranks.names(name)?;
-    let region = Region::open(offer, ranks.rank(), &names).map_err(Into::into);
-    Ok(ranks.each_has(region)?.map(Arc::new))
+/// Enables access of this rank's GPU to those of ranks in the same process; returns whether that is possible.
+/// Processes have access to memory that they open. Collective: all ranks call this.
+fn have_access(ranks: &Ranks, own: &Device) -> Result<bool> {
+    let Some(devices) = ranks.share(own.clone())? else { return Ok(true) };
+    // on a common stream, a rank would wait for work that is queued after its own
+    if (1..devices.len()).any(|at| devices[..at].contains(&devices[at])) {
+        return Ok(false);
+    }
+    let accessed = devices.iter().try_for_each(|other| own.access(other));
+    Ok(ranks.each_has(accessed.map_err(Into::into))?.is_some())
 }
 
-/// A word of memory shared by all ranks; `None` if that is impossible. Collective: all ranks call this.
+/// Zeroed memory of each rank's GPU, which all others can access. Collective: all ranks call this.
+fn region(ranks: &Ranks, device: &Device, bytes: usize) -> Result<Arc<Region>> {
+    let own = Arc::new(ranks.all(Offer::new(device, bytes).map_err(Into::into))?);
+    if let Some(all) = ranks.share(own.clone())? {
+        return Ok(Arc::new(Region::within(all, ranks.rank())));
+    }
+    let names = ranks.names(ranks.all(own.name().map_err(Into::into))?)?;
+    let region = Region::open(own, ranks.rank(), &names).map_err(Into::into);
+    Ok(Arc::new(ranks.all(region)?))
+}
+
+/// The word by which members learn of a failure; `None` if it is impossible to share one. Collective: all ranks
+/// call this.
+fn notice(ranks: &Ranks, device: &Device) -> Result<Option<Arc<Notice>>> {
+    if !ranks.are_threads() {
+        let Some(word) = word(ranks)? else { return Ok(None) };
+        let registered = Notice::shared(device, word).map_err(Into::into);
+        return Ok(ranks.each_has(registered)?.map(Arc::new));
+    }
+    let made = if ranks.rank() == 0 { Notice::new(device).map(Arc::new).map(Some) } else { Ok(None) };
+    let Some(own) = ranks.each_has(made.map_err(Into::into))? else { return Ok(None) };
+    Ok(ranks.share(own)?.and_then(|all| all.into_iter().flatten().next()))
+}
+
+/// A word of memory shared by all processes; `None` if that is impossible. Collective: all ranks call this.
 fn word(ranks: &Ranks) -> Result<Option<SharedWord>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     let mut own = format!("/dev/shm/krysp-{}-{now:x}", std::process::id()).into_bytes();

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The teams (groups of GPUs that access each other's memory) that this rank's GPUs belong to. Teams are
-/// never dropped before the ranks, because other ranks may still have their memory open.
+/// never dropped before the ranks, because other ranks may still use their memory.
 #[derive(Debug, Default)]
 pub(super) struct Teams {
     made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,

@@ -1,4 +1,4 @@
-//! Communication between ranks that are threads of one process: numbers are copied through mailboxes in shared memory.
+//! Communication between ranks that are threads of one process: values are copied through mailboxes in shared memory.
 //!
 //! Every rank has a mailbox. A message is delivered to the mailbox of its receiver when it is sent. A repeated
 //! exchange is complete only when the messages of the one before it have been taken, so that mailboxes stay
@@ -22,7 +22,11 @@ const COLLECTIVE: i32 = 0;
 /// Maximum time between two polls of a sleeping rank, for waits that end without a message. A guess.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A vector of numbers of any type.
+/// What a rank may send to another one.
+pub(super) trait Value: Any + Clone + Send + Sync {}
+impl<X: Any + Clone + Send + Sync> Value for X {}
+
+/// A vector of values of any type.
 type Message = Arc<dyn Any + Send + Sync>;
 
 /// Sender and tag of a message.
@@ -123,22 +127,23 @@ impl Comm {
         Incoming { shared: self.shared.clone(), rank: self.rank, missing, polled: None }
     }
 
-    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    /// Starts to gather equally many values from each rank; of any type, because all ranks share their memory.
+    pub(super) fn gather<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = own.len();
         let own: Message = Arc::new(own);
         (0..self.size).for_each(|rank| self.deliver(rank, COLLECTIVE, own.clone()));
         Ok(self.flight(count))
     }
 
-    pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn turn<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         own.into_iter().enumerate().for_each(|(rank, number)| {
             self.deliver(rank, COLLECTIVE, Arc::new(vec![number]));
         });
         Ok(self.flight(1))
     }
 
-    /// Expects `count` numbers from each rank.
-    fn flight<X: Plain + Default>(&self, count: usize) -> Flight<X> {
+    /// Expects `count` values from each rank.
+    fn flight<X: Value + Default>(&self, count: usize) -> Flight<X> {
         let ranges: Vec<_> = (0..self.size).map(|rank| (rank, rank * count..(rank + 1) * count)).collect();
         let receive = vec![X::default(); end(&ranges)];
         Flight { receive, incoming: self.expect(COLLECTIVE, &ranges) }
@@ -218,7 +223,7 @@ struct Incoming {
 
 impl Incoming {
     /// Copies the messages that have arrived into the buffer; returns whether all have.
-    fn landed<X: Plain>(&mut self, buffer: &mut [X]) -> bool {
+    fn landed<X: Value>(&mut self, buffer: &mut [X]) -> bool {
         let Incoming { shared, rank, missing, polled } = self;
         let own = &shared.mailboxes[*rank];
         let changes = Some(own.changes.load(Ordering::Acquire));
@@ -233,8 +238,8 @@ impl Incoming {
             let has_ended = shared.mailboxes[sender].has_ended.load(Ordering::Acquire);
             let message = own.contents().messages.remove(place);
             let wrong = match message.as_deref().map(|message| message.downcast_ref::<Vec<X>>()) {
-                Some(Some(numbers)) if numbers.len() == range.len() => {
-                    buffer[range.clone()].copy_from_slice(numbers);
+                Some(Some(values)) if values.len() == range.len() => {
+                    buffer[range.clone()].clone_from_slice(values);
                     return false;
                 }
                 Some(_) => "called another collective operation",
@@ -270,7 +275,7 @@ pub(super) struct Flight<X> {
     incoming: Incoming,
 }
 
-impl<X: Plain> Flight<X> {
+impl<X: Value> Flight<X> {
     pub(super) fn landed(&mut self) -> bool {
         self.incoming.landed(&mut self.receive)
     }

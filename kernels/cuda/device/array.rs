@@ -22,6 +22,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -102,14 +106,17 @@ impl Device {
             Err(error) if full(&error) && self.inner.gpu.destroy_idle() => take(),
             taken => taken,
         };
-        let slice = slice.map_err(|error| match error {
-            error if full(&error) => {
-                let (free, total) = self.memory().unwrap_or((0, 0));
-                Error::OutOfMemory { requested, free, total }
-            }
-            _ => error.into(),
-        })?;
+        let slice = slice.map_err(|error| self.full(requested, error))?;
         Ok(Array { slice: Memory::owned(slice), spilled: None, len, held })
+    }
+
+    /// The error of a failed allocation.
+    pub(crate) fn full(&self, requested: usize, error: DriverError) -> Error {
+        if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return error.into();
+        }
+        let (free, total) = self.memory().unwrap_or((0, 0));
+        Error::OutOfMemory { requested, free, total }
     }
 
     /// An array of zeros.

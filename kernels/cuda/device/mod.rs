@@ -256,11 +256,6 @@ impl Device {
         KeepsMemory::of(self)
     }
 
-    /// Gives another device access to the arrays of this one.
-    pub(crate) fn open_pool_to(&self, other: &Device) -> Result<()> {
-        self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.open_to(other.ordinal()))
-    }
-
     /// The object of a type that this device caches, created at first use.
     pub(crate) fn kept<X: Any + Send + Sync + Default>(&self) -> &X {
         self.inner.kept.get()

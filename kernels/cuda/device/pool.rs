@@ -14,7 +14,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::tuning::POOL_SHARE;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory pool of one queue, not shared with other users of the device.
 #[derive(Debug)]
@@ -24,8 +24,6 @@ pub(crate) struct Pool {
     share: u64,
     /// Number of [`KeepsMemory`] guards alive.
     keepers: AtomicUsize,
-    /// Whether other devices have access.
-    open: AtomicBool,
 }
 
 /// While this lives, the pool of a device returns no memory to the driver. Otherwise, work that repeatedly
@@ -77,12 +75,7 @@ impl Pool {
         };
         // SAFETY: properties of a pool of device memory, which live until the call returns
         let handle = unsafe { result::mem_pool::create(&properties) }?;
-        let pool = Pool {
-            handle,
-            share: (total / POOL_SHARE) as u64,
-            keepers: AtomicUsize::new(0),
-            open: AtomicBool::new(false),
-        };
+        let pool = Pool { handle, share: (total / POOL_SHARE) as u64, keepers: AtomicUsize::new(0) };
         pool.keep(pool.share)?;
         Ok(pool)
     }
@@ -105,25 +98,6 @@ impl Pool {
         let address = unsafe { result::mem_pool::alloc_async(self.handle, bytes, stream.cu_stream()) }?;
         // SAFETY: just allocated with this length, and owned by nothing else
         Ok(unsafe { stream.upgrade_device_ptr(address, len) })
-    }
-
-    /// Gives another device access to the memory of this pool.
-    pub(crate) fn open_to(&self, ordinal: usize) -> Result<()> {
-        let location = sys::CUmemLocation {
-            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: ordinal as i32,
-        };
-        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        self.open.store(true, Ordering::SeqCst);
-        let access = sys::CUmemAccessDesc { location, flags };
-        // SAFETY: the pool lives, and the description lives until the call returns
-        unsafe { sys::cuMemPoolSetAccess(self.handle, &access, 1) }.result()?;
-        Ok(())
-    }
-
-    /// Whether other devices have access to the memory of this pool.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.load(Ordering::SeqCst)
     }
 
     /// Returns unused memory to the driver, so that the pool holds at most `bytes` or what is in use.

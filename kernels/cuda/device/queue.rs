@@ -11,6 +11,7 @@ use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;
 use crate::cuda::tuning::{IDLE_BYTES, PINNED_BYTES};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A stream and its memory.
@@ -20,6 +21,8 @@ pub(crate) struct Queue {
     staging: Mutex<Option<Staging>>,
     /// Pinned memory for reuse.
     pinned: Mutex<Vec<Block>>,
+    /// True if all pinned memory is kept until the queue becomes idle.
+    keeps_pinned: AtomicBool,
     /// `None` if the driver has no memory pools.
     pub(crate) pool: Option<Pool>,
     pub(crate) stream: Arc<CudaStream>,
@@ -38,7 +41,8 @@ impl Queue {
             false => None,
         };
         let stream = context.new_stream()?;
-        Ok(Queue { staging: Mutex::default(), pinned: Mutex::default(), pool, stream, context })
+        let (staging, pinned, keeps_pinned) = Default::default();
+        Ok(Queue { staging, pinned, keeps_pinned, pool, stream, context })
     }
 
     /// Runs a transfer through pinned memory.
@@ -57,12 +61,17 @@ impl Queue {
     }
 
     /// Prepares the queue for its next device. Returns `false` if no other device can use it, because a
-    /// destructor failed, the stream is being captured or has failed, arrays outlive their device, or another
-    /// GPU has access to the memory.
+    /// destructor failed, the stream is being captured or has failed, or arrays outlive their device.
     pub(crate) fn becomes_idle(&self) -> bool {
-        let alone = Arc::strong_count(&self.stream) == 1 && !self.pool.as_ref().is_some_and(Pool::is_open);
-        if !alone {
+        if Arc::strong_count(&self.stream) > 1 {
             return false;
+        }
+        if self.keeps_pinned.swap(false, Ordering::Relaxed) {
+            let mut kept = 0;
+            lock(&self.pinned).retain(|block| {
+                kept += block.bytes;
+                kept <= PINNED_BYTES
+            });
         }
         // `trim` returns memory only after the host has waited for the work that used it
         let waited = self.stream.synchronize();
@@ -73,21 +82,27 @@ impl Queue {
     /// Pinned memory of at least this many bytes, with any content.
     pub(crate) fn take_pinned(&self, bytes: usize) -> Result<Block> {
         let mut pinned = lock(&self.pinned);
-        let fits =
-            (0..pinned.len()).filter(|&at| pinned[at].bytes >= bytes).min_by_key(|&at| pinned[at].bytes);
-        match fits {
+        // a large block is kept for requests of its size
+        let most = bytes.saturating_mul(2).max(PINNED_BYTES);
+        let fits = (0..pinned.len()).filter(|&at| (bytes..=most).contains(&pinned[at].bytes));
+        match fits.min_by_key(|&at| pinned[at].bytes) {
             Some(at) => Ok(pinned.swap_remove(at)),
             None => Block::new(&self.context, bytes),
         }
     }
 
-    /// Takes back pinned memory that neither host nor device uses any longer. It is kept if possible, because
-    /// freeing it makes the driver wait for all GPUs: a member of a team that ends would wait for others that
-    /// wait for it.
+    /// Keeps all pinned memory for reuse until the queue becomes idle. Members of a team need this, because
+    /// freeing it makes the driver wait for all GPUs of the process: a member would wait for others that wait
+    /// for it.
+    pub(crate) fn keep_pinned(&self) {
+        self.keeps_pinned.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes back pinned memory that neither host nor device uses any longer.
     pub(crate) fn return_pinned(&self, block: Block) {
         let mut pinned = lock(&self.pinned);
         let kept: usize = pinned.iter().map(|block| block.bytes).sum();
-        if kept + block.bytes <= PINNED_BYTES {
+        if kept + block.bytes <= PINNED_BYTES || self.keeps_pinned.load(Ordering::Relaxed) {
             pinned.push(block);
         }
     }

@@ -1,17 +1,23 @@
-//! Device memory that other processes on this machine write to (CUDA IPC); each process maps it at its own
-//! address.
+//! Device memory that other members of a team write to: members of the same process, or of other processes on
+//! this machine.
 //!
-//! Each process allocates memory, sends the others its IPC handle, and opens their memory. Memory that others
-//! have opened is not freed before the program ends, because they may still write to it; so callers keep and
-//! reuse regions.
+//! Each member allocates memory. Members of one process have access to the memory of all ([`Device::access`]);
+//! it is freed when no member needs it. Processes send each other IPC handles (CUDA IPC), and map the
+//! memory of the others at their own addresses. Memory that other processes have opened is not freed before the
+//! program ends, because they may still write to it; so callers keep and reuse regions.
+//!
+//! While kernels of a team run, one member must not allocate or free such memory alone: the driver may then
+//! wait for all devices of the process, one of which may wait for this member. Ranks allocate regions
+//! together, and keep them.
 
-use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
-use cudarc::driver::{result, sys};
+use crate::cuda::device::{Device, Held};
+use cudarc::driver::{DriverError, result, sys};
 use memmap2::MmapMut;
+use std::fmt;
 use std::fs::OpenOptions;
-use std::mem::ManuallyDrop;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of an IPC handle.
 pub const NAME: usize = 64;
@@ -42,12 +48,10 @@ pub fn shared_word(path: &Path, first: bool) -> Result<SharedWord> {
     open().map(SharedWord).map_err(|error| Error::Driver(format!("cannot map shared memory: {error}")))
 }
 
-/// Zeroed memory of this process that others may open.
-#[derive(Debug)]
+/// Zeroed memory of a member that others may access.
 pub struct Offer {
-    device: Device,
     address: u64,
-    bytes: usize,
+    held: Held,
 }
 
 impl Offer {
@@ -55,54 +59,93 @@ impl Offer {
     pub fn new(device: &Device, bytes: usize) -> Result<Offer> {
         device.inner.context.bind_to_thread()?;
         let bytes = bytes.max(1).next_multiple_of(PIECE);
+        let held = device.hold(bytes)?;
         // SAFETY: freed once, on drop
-        let address = unsafe { result::malloc_sync(bytes) }?;
-        let offer = Offer { device: device.clone(), address, bytes };
-        offer.clear(bytes)?;
+        let allocate = || unsafe { result::malloc_sync(bytes) };
+        let address = match allocate() {
+            // pools may have unused memory
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                device.release_unused()?;
+                allocate()
+            }
+            allocated => allocated,
+        };
+        let offer = Offer { address: address.map_err(|error| device.full(bytes, error))?, held };
+        offer.clear()?;
         Ok(offer)
+    }
+
+    fn device(&self) -> &Device {
+        self.held.device()
+    }
+
+    /// Size in bytes.
+    fn bytes(&self) -> usize {
+        self.held.bytes()
     }
 
     /// IPC handle of the memory, for other processes.
     pub fn name(&self) -> Result<[u8; NAME]> {
-        self.device.inner.context.bind_to_thread()?;
+        self.device().inner.context.bind_to_thread()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; NAME] };
         // SAFETY: the address of a live allocation; the result goes to a local
         unsafe { sys::cuIpcGetMemHandle(&mut handle, self.address) }.result()?;
         Ok(handle.reserved.map(|byte| byte as u8))
     }
 
-    fn clear(&self, bytes: usize) -> Result<()> {
-        self.device.inner.context.bind_to_thread()?;
+    fn clear(&self) -> Result<()> {
+        let device = self.device();
+        device.inner.context.bind_to_thread()?;
+        let stream = device.inner.stream.cu_stream();
         // SAFETY: the allocation has this many bytes
-        unsafe { result::memset_d8_async(self.address, 0, bytes, self.device.inner.stream.cu_stream()) }?;
-        self.device.synchronize()
+        unsafe { result::memset_d8_async(self.address, 0, self.bytes(), stream) }?;
+        // finish now: other members write to the memory as soon as their work is queued
+        device.synchronize()
+    }
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x} of {:?}", self.bytes(), self.address, self.device())
     }
 }
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        let freed = self.device.inner.context.bind_to_thread().and_then(|()| {
+        let context = &self.device().inner.context;
+        let freed = context.bind_to_thread().and_then(|()| {
             // SAFETY: allocated once, and freed once
             unsafe { result::free_sync(self.address) }
         });
-        self.device.inner.context.record_err(freed);
+        context.record_err(freed);
     }
 }
 
-/// Memory of several processes, mapped into this one's address space until the program ends.
+/// Memory of all members of a team, as one of them sees it.
 #[derive(Debug)]
 pub struct Region {
-    own: ManuallyDrop<Offer>,
+    own: Arc<Offer>,
+    /// Memory of all members of this process. It is freed when no region refers to it.
+    _kept: Vec<Arc<Offer>>,
     addresses: Vec<u64>,
-    /// Minimum size over all processes, in bytes.
+    /// Minimum size over all members, in bytes.
     bytes: usize,
 }
 
 impl Region {
-    /// Opens the memory of all processes, given their handles; `place` is the index of this process.
-    pub fn open(own: Offer, place: usize, names: &[[u8; NAME]]) -> Result<Region> {
-        own.device.inner.context.bind_to_thread()?;
-        let (mut least, mut addresses) = (own.bytes, Vec::with_capacity(names.len()));
+    /// The memory of members in one process, whose devices have access to each other's memory; `place` is the
+    /// index of this member.
+    pub fn within(all: Vec<Arc<Offer>>, place: usize) -> Region {
+        let (own, addresses) = (all[place].clone(), all.iter().map(|offer| offer.address).collect());
+        let bytes = all.iter().map(|offer| offer.bytes()).min().unwrap_or(0);
+        Region { own, _kept: all, addresses, bytes }
+    }
+
+    /// Opens the memory of all processes, given their handles; `place` is the index of this process. The
+    /// memory stays allocated and mapped until the program ends.
+    pub fn open(own: Arc<Offer>, place: usize, names: &[[u8; NAME]]) -> Result<Region> {
+        own.device().inner.context.bind_to_thread()?;
+        let (mut least, mut addresses) = (own.bytes(), Vec::with_capacity(names.len()));
         for (at, name) in names.iter().enumerate() {
             if at == place {
                 addresses.push(own.address);
@@ -119,26 +162,49 @@ impl Region {
             addresses.push(address);
             least = least.min(bytes - (address - start) as usize);
         }
-        Ok(Region { own: ManuallyDrop::new(own), addresses, bytes: least })
+        // other processes may write to the memory until the program ends
+        std::mem::forget(own.clone());
+        Ok(Region { own, _kept: vec![], addresses, bytes: least })
     }
 
-    /// Start address of each process's memory.
+    /// Start address of each member's memory.
     pub fn addresses(&self) -> &[u64] {
         &self.addresses
     }
 
-    /// Bytes available in each process.
+    /// Bytes available on each member.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Sets this process's memory to zero. No other process may use it meanwhile.
+    /// Sets this member's memory to zero. No other member may use it meanwhile.
     pub fn clear(&self) -> Result<()> {
-        self.own.clear(self.own.bytes)
+        self.own.clear()
     }
 }
 
 impl Device {
+    /// Enables access of work queued on this device to the memory of another device of this process. Memory of
+    /// pools is excluded.
+    pub fn access(&self, other: &Device) -> Result<()> {
+        if self.ordinal() == other.ordinal() {
+            return Ok(());
+        }
+        let (mut possible, [from, to]) = (0, [self, other].map(|device| device.inner.context.cu_device()));
+        // SAFETY: both devices were found before; the result goes to a local
+        unsafe { sys::cuDeviceCanAccessPeer(&mut possible, from, to) }.result()?;
+        if possible == 0 {
+            let [a, b] = [self, other].map(Device::ordinal);
+            return Err(Error::Driver(format!("device {a} cannot access the memory of device {b}")));
+        }
+        self.inner.context.bind_to_thread()?;
+        // SAFETY: both contexts live
+        match unsafe { sys::cuCtxEnablePeerAccess(other.inner.context.cu_ctx(), 0) } {
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            enabled => Ok(enabled.result()?),
+        }
+    }
+
     /// A UUID that distinguishes this device from all others, also on other machines.
     pub fn identity(&self) -> Result<[u8; 16]> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };

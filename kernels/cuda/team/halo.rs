@@ -8,11 +8,10 @@ use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
-use crate::cuda::team::across::Region;
+use crate::cuda::team::across::{Offer, Region};
 use crate::cuda::team::border::OffDiagonal;
 use crate::cuda::team::member::{Member, SOURCE};
 use cudarc::driver::{CudaFunction, DeviceRepr};
-use std::any::Any;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
@@ -73,14 +72,6 @@ pub struct Plan<T> {
     pub values: Vec<T>,
 }
 
-/// Memory on a member's device that others write to.
-#[derive(Debug)]
-struct Inbox<T: Real> {
-    ghosts: Array<T>,
-    sent: Array<u64>,
-    used: Array<u64>,
-}
-
 /// The arrays whose addresses are in [`RawHaloExchange`].
 #[derive(Debug)]
 struct Arrays {
@@ -88,9 +79,6 @@ struct Arrays {
     _tickets: Array<u32>,
     places: Array<u32>,
 }
-
-/// Keeps the memory of inboxes alive.
-type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A member's side of products with ghost columns.
 #[derive(Debug)]
@@ -106,7 +94,7 @@ pub struct HaloExchange<T: Real> {
     ghosts: u64,
     push: CudaFunction,
     arrays: Arrays,
-    _inboxes: Kept,
+    _inboxes: Arc<Region>,
 }
 
 /// Offset in bytes of the second part of a member's inbox. The three parts of an inbox are: for each other
@@ -119,31 +107,15 @@ const GHOSTS_AT: usize = 256;
 impl<T: Real> HaloExchange<T> {
     /// Connects all members of a team within a process, each with its plan.
     pub fn connect(members: &[Arc<Member>], plans: &[Plan<T>]) -> Result<Vec<HaloExchange<T>>> {
-        let count = members.len();
-        let inbox = |(member, plan): (&Arc<Member>, &Plan<T>)| {
-            let device = member.device();
-            let ghosts = plan.ghosts_from.last().copied().unwrap_or(0);
-            let inbox = Inbox {
-                ghosts: device.zeros(ghosts)?,
-                sent: device.zeros(count)?,
-                used: device.zeros(count)?,
-            };
-            // finish clearing the inbox now: other members write to it as soon as their work is queued
-            device.synchronize()?;
-            Ok(inbox)
+        let most = plans.iter().filter_map(|plan| plan.ghosts_from.last().copied()).max().unwrap_or(0);
+        let inbox = |member: &Arc<Member>| Offer::new(member.device(), Self::inbox_bytes(most)).map(Arc::new);
+        let inboxes = members.iter().map(inbox).collect::<Result<Vec<Arc<Offer>>>>()?;
+        let halo = |(own, (member, plan)): (usize, (&Arc<Member>, &Plan<T>))| {
+            let at_others: Vec<usize> = plans.iter().map(|plan| plan.ghosts_from[own]).collect();
+            let region = Arc::new(Region::within(inboxes.clone(), own));
+            HaloExchange::across(member, member.own_length(), plan, &at_others, region)
         };
-        let inboxes = members.iter().zip(plans).map(inbox).collect::<Result<Vec<Inbox<T>>>>()?;
-        let inboxes = Arc::new(inboxes);
-        let halo = |own: usize| {
-            let length = members[own].own_length();
-            let address = |to: usize| {
-                let Inbox { ghosts, sent, used } = &inboxes[to];
-                [ghosts.address(plans[to].ghosts_from[own]), sent.address(0), used.address(0)]
-            };
-            let ghosts = inboxes[own].ghosts.address(0);
-            HaloExchange::new(&members[own], length, &plans[own], &address, ghosts, inboxes.clone())
-        };
-        (0..count).map(halo).collect()
+        members.iter().zip(plans).enumerate().map(halo).collect()
     }
 
     /// Bytes of a region that a member with this number of ghosts needs.
@@ -151,9 +123,9 @@ impl<T: Real> HaloExchange<T> {
         GHOSTS_AT + ghosts * size_of::<T>()
     }
 
-    /// Connects this process's member with members in other processes. Vectors have `length` entries in this
-    /// process. All members use one zeroed region for their inboxes; `at_others` has for each member the
-    /// start of this member's entries among its ghosts.
+    /// Connects one member with the others, which other threads or processes connect. Vectors have `length`
+    /// entries on this member. All members use one zeroed region for their inboxes; `at_others` has for each
+    /// member the start of this member's entries among its ghosts.
     pub fn across(
         member: &Arc<Member>,
         length: usize,
@@ -161,7 +133,7 @@ impl<T: Real> HaloExchange<T> {
         at_others: &[usize],
         region: Arc<Region>,
     ) -> Result<HaloExchange<T>> {
-        let (own, count) = member.place();
+        let (_, count) = member.place();
         let ghosts = plan.ghosts_from.last().copied().unwrap_or(0);
         let ends = plan.sends.iter().zip(at_others).map(|(sends, first)| first + sends.len());
         let needed = Self::inbox_bytes(ends.max().unwrap_or(0).max(ghosts));
@@ -178,25 +150,24 @@ impl<T: Real> HaloExchange<T> {
             && plan.offsets[plan.rows.len()] as usize == plan.columns.len()
             && plan.columns.len() == plan.values.len();
         assert!(fits, "members of the team, rows of the vector, and ghosts");
-        let inboxes = region.addresses();
-        let address = |to: usize| {
-            let ghosts = GHOSTS_AT + at_others[to] * size_of::<T>();
-            [ghosts, 0, USED_AT].map(|at| inboxes[to] + at as u64)
-        };
-        HaloExchange::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
+        HaloExchange::new(member, length, plan, at_others, region)
     }
 
-    /// `address` returns three addresses in a member's inbox: those of the ghosts that this member sends, of
-    /// the flags of products sent, and of the flags of products used.
+    /// As [`HaloExchange::across`], with arguments that were checked.
     fn new(
         member: &Arc<Member>,
         length: usize,
         plan: &Plan<T>,
-        address: &dyn Fn(usize) -> [u64; 3],
-        ghosts: u64,
-        inboxes: Kept,
+        at_others: &[usize],
+        inboxes: Arc<Region>,
     ) -> Result<HaloExchange<T>> {
         let (device, (own, count)) = (member.device(), member.place());
+        // addresses in a member's inbox: of the ghosts that this member sends, of the flags of products sent,
+        // and of the flags of products used
+        let address = |to: usize| {
+            let ghosts = GHOSTS_AT + at_others[to] * size_of::<T>();
+            [ghosts, 0, USED_AT].map(|at| inboxes.addresses()[to] + at as u64)
+        };
         let mut firsts = [0; TEAM_MEMBERS + 1];
         let mut places = vec![];
         for (to, sends) in plan.sends.iter().enumerate() {
@@ -235,7 +206,7 @@ impl<T: Real> HaloExchange<T> {
             border: OffDiagonal::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
             length,
             sends,
-            ghosts,
+            ghosts: inboxes.addresses()[own] + GHOSTS_AT as u64,
             push: device.function::<T>(&SOURCE, "push")?,
             arrays: Arrays { _product: product, _tickets: tickets, places },
             _inboxes: inboxes,

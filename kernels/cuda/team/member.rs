@@ -14,7 +14,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::prelude::{RawTeam, TEAM_MAIL, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real, lock};
-use crate::cuda::team::across::{Region, SharedWord};
+use crate::cuda::team::across::{Offer, Region, SharedWord};
 use cudarc::driver::{LaunchConfig, result, sys};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -42,10 +42,10 @@ pub fn mail_bytes(members: usize) -> usize {
 /// Interval at which a waiting host checks whether a member has failed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A word in host memory that all devices access: zero, or one plus the index of the member that failed
+/// A word in host memory that all members access: zero, or one plus the index of the member that failed
 /// first.
 #[derive(Debug)]
-pub(crate) struct Notice {
+pub struct Notice {
     word: *mut u32,
     /// Device address.
     address: u64,
@@ -58,7 +58,8 @@ unsafe impl Send for Notice {}
 unsafe impl Sync for Notice {}
 
 impl Notice {
-    fn new(device: &Device) -> Result<Notice> {
+    /// A word for the members of one process.
+    pub fn new(device: &Device) -> Result<Notice> {
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
@@ -69,7 +70,7 @@ impl Notice {
     }
 
     /// Registers a word in memory that processes share; initially zero.
-    fn shared(device: &Device, mut memory: SharedWord) -> Result<Notice> {
+    pub fn shared(device: &Device, mut memory: SharedWord) -> Result<Notice> {
         device.inner.context.bind_to_thread()?;
         let (word, bytes) = (memory.0.as_mut_ptr(), memory.0.len());
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
@@ -121,13 +122,6 @@ struct Rendezvous {
     changed: Condvar,
 }
 
-/// Keeps the memory of mailboxes alive.
-#[derive(Debug)]
-enum Mail {
-    Here { _mail: Vec<Arc<Array<u64>>> },
-    Across { _mail: Arc<Region> },
-}
-
 /// A device's membership in a team.
 #[derive(Debug)]
 pub struct Member {
@@ -138,31 +132,10 @@ pub struct Member {
     lengths: [usize; 2],
     team: Array<RawTeam>,
     /// Memory of the mailboxes; lives as long as any member, because others write to it.
-    _mail: Mail,
+    _mail: Arc<Region>,
     _calls: Array<u32>,
     rendezvous: Arc<Rendezvous>,
     pub(crate) notice: Arc<Notice>,
-}
-
-/// Enables access of work queued on one device to the memory of the other.
-fn connect(device: &Device, other: &Device) -> Result<()> {
-    if device.ordinal() == other.ordinal() {
-        return Ok(());
-    }
-    let (mut possible, [from, to]) = (0, [device, other].map(|d| d.inner.context.cu_device()));
-    // SAFETY: both devices were found before; the result goes to a local
-    unsafe { sys::cuDeviceCanAccessPeer(&mut possible, from, to) }.result()?;
-    if possible == 0 {
-        let [a, b] = [device, other].map(Device::ordinal);
-        return Err(Error::Driver(format!("device {a} cannot reach the memory of device {b}")));
-    }
-    device.inner.context.bind_to_thread()?;
-    // SAFETY: both contexts live
-    match unsafe { sys::cuCtxEnablePeerAccess(other.inner.context.cu_ctx(), 0) } {
-        sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
-        enabled => enabled.result()?,
-    }
-    other.open_pool_to(device)
 }
 
 impl Member {
@@ -173,43 +146,38 @@ impl Member {
             return Err(Error::TooLarge { what, got, limit: TEAM_MEMBERS });
         }
         for device in devices {
-            devices.iter().try_for_each(|other| connect(device, other))?;
+            devices.iter().try_for_each(|other| device.access(other))?;
         }
         let notice = Arc::new(Notice::new(&devices[0])?);
-        let words = mail_bytes(devices.len()) / size_of::<u64>();
-        let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
-        let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
-        let addresses: Vec<u64> = mail.iter().map(|mail| mail.address(0)).collect();
+        let mail = devices.iter().map(|device| Offer::new(device, mail_bytes(devices.len())).map(Arc::new));
+        let mail = mail.collect::<Result<Vec<Arc<Offer>>>>()?;
         let (total, rendezvous) = (lengths.iter().sum(), Arc::new(Rendezvous::default()));
         let member = |(own, (device, &length)): (usize, (&Device, &usize))| {
-            let (mail, lengths) = (Mail::Here { _mail: mail.clone() }, [length, total]);
-            Member::new(device, own, lengths, &addresses, mail, rendezvous.clone(), notice.clone())
+            let mail = Arc::new(Region::within(mail.clone(), own));
+            Member::new(device, own, [length, total], mail, rendezvous.clone(), notice.clone())
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
     }
 
-    /// Creates this process's member of a team whose other members belong to other processes. All processes
-    /// share a zeroed word of memory, and a region of [`mail_bytes`]. Only sums of work queued in
-    /// [`Member::sum`] are over the team; all other coordination is left to the processes.
-    pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: SharedWord) -> Result<Member> {
-        let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
-        assert!(
-            addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len()),
-            "capacity for all"
-        );
-        let (addresses, mail) = (addresses.to_vec(), Mail::Across { _mail: mail });
-        Member::new(device, own, [usize::MAX, 0], &addresses, mail, Arc::default(), notice)
+    /// Creates one member of a team whose other members are created by other threads or processes. All share a
+    /// notice, and a region of [`mail_bytes`]. Only sums of work queued in [`Member::sum`] are over the team;
+    /// all other coordination is left to the callers.
+    pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: Arc<Notice>) -> Result<Member> {
+        Member::new(device, own, [usize::MAX, 0], mail, Arc::default(), notice)
     }
 
     fn new(
         device: &Device,
         own: usize,
         lengths: [usize; 2],
-        addresses: &[u64],
-        mail: Mail,
+        mail: Arc<Region>,
         rendezvous: Arc<Rendezvous>,
         notice: Arc<Notice>,
     ) -> Result<Member> {
+        let addresses = mail.addresses();
+        let enough = addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len());
+        assert!(enough, "capacity for all members");
+        device.inner.keep_pinned();
         let calls = device.zeros::<u32>(1)?;
         let mut raw = RawTeam {
             members: addresses.len() as u32,
@@ -220,7 +188,6 @@ impl Member {
         };
         raw.mail[..addresses.len()].copy_from_slice(addresses);
         let (device, count, team) = (device.clone(), addresses.len(), device.upload(&[raw])?);
-        // finish clearing the mailbox now: other members write to it as soon as their work is queued
         device.synchronize()?;
         Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, rendezvous, notice })
     }
