@@ -205,6 +205,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
             let cut: Vec<usize> = cut.iter().map(|node| size * node).collect();
             let host = share(ranks, &a, &cut);
             let (rows, own) = (host.to(&gpu).unwrap(), part(ranks, &b, &cut));
+            assert_eq!(rows.report().peer_to_peer, is_direct(ranks), "{:?}", rows.report());
             let on_host = RankAmg::with::<[f64; 0]>(&host, &[], options).unwrap();
             let m = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
             // GPUs find the same aggregates as hosts
@@ -268,10 +269,23 @@ pub(super) fn failures(ranks: &Ranks) {
     assert!(solver.stop_when(|_| false).solve(&b).unwrap().report.converged());
 }
 
-/// GPUs with access to each other's memory, or one GPU that ranks share in the same way: a GPU with several ranks switches
-/// between them, so that each wait takes milliseconds.
+/// Returns whether ranks exchange directly, because each has a separate GPU. GPUs of one machine reach each other.
+pub(super) fn is_direct(ranks: &Ranks) -> bool {
+    ranks.size() <= Cuda::devices().len()
+}
+
+/// Returns whether ranks that are threads may exchange directly on one GPU. Use that for manual runs only, see
+/// `Ranks::join_on_one_gpu`.
+pub(super) fn threads_share_gpus() -> bool {
+    std::env::var("CUDA_MODULE_LOADING").is_ok_and(|how| how == "EAGER")
+}
+
+/// GPUs with access to each other's memory, or one GPU that processes share in the same way: a GPU with several processes
+/// switches between them, so that each wait takes milliseconds.
 fn join(ranks: &Ranks) -> Cuda {
-    ranks.join_on_one_gpu();
+    if !ranks.are_threads() || threads_share_gpus() {
+        ranks.join_on_one_gpu();
+    }
     ranks.gpu().unwrap()
 }
 
@@ -283,8 +297,9 @@ pub(super) fn joined(ranks: &Ranks) {
     for cut in cuts(a.rows(), ranks.size()) {
         let host = share(ranks, &a, &cut);
         let mut rows = host.to(&gpu).unwrap();
-        // ranks that are threads exchange through host memory
-        assert!(rows.report().peer_to_peer || ranks.are_threads(), "{:?}", rows.report());
+        // threads that share a GPU exchange through host memory
+        let expected = is_direct(ranks) || !ranks.are_threads() || threads_share_gpus();
+        assert_eq!(rows.report().peer_to_peer, expected, "{:?}", rows.report());
         let own = part(ranks, &b, &cut);
         for (y, expected) in product(&rows, own).iter().zip(product(&host, own)) {
             assert!((y - expected).abs() <= 1e-14, "{cut:?}: {y} {expected}");

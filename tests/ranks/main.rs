@@ -3,6 +3,8 @@
 
 mod assembly;
 mod counts;
+#[cfg(feature = "cuda")]
+mod exchange;
 mod failures;
 #[cfg(feature = "cuda")]
 mod gpus;
@@ -66,9 +68,14 @@ fn on_gpus() -> Vec<(&'static str, Test)> {
 
 /// Tests that start ranks themselves.
 fn tests_of_threads() -> Vec<(&'static str, fn())> {
-    tests! {
+    let mut tests = tests! {
         threads: results_are_in_the_order_of_ranks, the_error_is_that_of_the_rank_that_failed, the_cause_is_known_without_its_text, an_error_that_is_passed_on_is_not_the_cause, a_slow_rank_receives_in_order, a_collective_error_is_that_of_the_rank_that_failed, a_panic_ends_all, nobody_waits_for_a_rank_that_has_ended, other_collective_operations_are_errors, an_interruption_reaches_all;
+    };
+    #[cfg(feature = "cuda")]
+    if !krysp::Cuda::devices().is_empty() {
+        tests.extend(tests! { exchange: a_failing_rank_ends_all, a_busy_thread_does_not_wait; });
     }
+    tests
 }
 
 fn main() {
@@ -80,8 +87,12 @@ fn main() {
     // ranks use all cores
     args.test_threads.get_or_insert(1);
     #[cfg(feature = "cuda")]
-    if krysp::Cuda::devices().is_empty() {
-        krysp::testing::skipped("no CUDA device on this machine");
+    match krysp::Cuda::devices().len() {
+        0 => krysp::testing::skipped("no CUDA device on this machine"),
+        1 if !gpus::threads_share_gpus() => krysp::testing::skipped(
+            "direct exchange of ranks that are threads: this machine has one GPU; CUDA_MODULE_LOADING=EAGER lets them share it",
+        ),
+        _ => {}
     }
     let trial = |(name, test): (&'static str, Test)| {
         Trial::test(name, move || (1..=5).try_for_each(|count| on_threads(name, count, test)))

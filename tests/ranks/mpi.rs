@@ -3,7 +3,7 @@
 //! `mpirun -n 3 PROGRAM --rank NAME` runs tests whose names begin with NAME.
 
 use crate::{TIMEOUT, cuts, part, share, tests, within_time_limit};
-use krysp::ranks::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
+use krysp::ranks::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::testing::{matrices, skipped};
 use krysp::{AmgOptions, BiCgStab, Cg, Gmres, Ic0, Jacobi, PipelinedCg, Solution};
 use libtest_mimic::{Failed, Trial};
@@ -127,11 +127,32 @@ fn bits_of_solutions(ranks: &Ranks) -> String {
         line!(Cg, "RankAmg", RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap());
         line!(BiCgStab, "RankSpai", RankSpai::new(&rows).unwrap());
         line!(Gmres, "Jacobi", jacobi());
+        #[cfg(feature = "cuda")]
+        if crate::gpus::is_direct(ranks) {
+            lines += &bits_on_gpus(&rows, b, &format!("cut {which}"));
+        }
     }
     lines
 }
 
-fn line(a: &RankMatrix<f64>, name: &str, solution: &Solution<f64>) -> String {
+/// Lines of solves on GPUs, one for each rank.
+#[cfg(feature = "cuda")]
+fn bits_on_gpus(host: &RankMatrix<f64>, b: &[f64], cut: &str) -> String {
+    use krysp::ToCuda;
+    let gpu = host.ranks().gpu().unwrap();
+    let rows = host.to(&gpu).unwrap();
+    let jacobi = || BlockJacobi::new(&rows, |block| Jacobi::on(&gpu, block)).unwrap();
+    let options = AmgOptions { max_coarse_size: 60, ..AmgOptions::default() };
+    let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
+    let of_cg = Cg::new(&rows).preconditioner(jacobi()).rtol(1e-10).solve(b).unwrap();
+    let of_gmres = Gmres::new(&rows).preconditioner(jacobi()).rtol(1e-10).solve(b).unwrap();
+    let of_amg = Cg::new(&rows).preconditioner(amg).rtol(1e-10).solve(b).unwrap();
+    let solutions = [("Cg with Jacobi", of_cg), ("Gmres with Jacobi", of_gmres), ("Cg with RankAmg", of_amg)];
+    let lines = solutions.iter().map(|(name, found)| line(&rows, &format!("{cut}, GPUs, {name}"), found));
+    lines.collect()
+}
+
+fn line<L: Local<f64>>(a: &RankMatrix<f64, L>, name: &str, solution: &Solution<f64>) -> String {
     assert!(solution.report.converged(), "{name}: {}", solution.report);
     let Some(x) = a.gather(&solution.x).unwrap() else { return String::new() };
     let mut hasher = DefaultHasher::new();

@@ -65,7 +65,7 @@ pub(super) fn the_error_is_that_of_the_rank_that_failed() {
 
 /// An error that says nothing of its cause.
 #[derive(Debug, PartialEq)]
-struct Opaque(Option<usize>);
+pub(super) struct Opaque(pub(super) Option<usize>);
 
 impl From<Error> for Opaque {
     fn from(_: Error) -> Opaque {
