@@ -1,4 +1,4 @@
-"""Solves the system of examples/mpi_poisson.rs with PETSc: the 7-point stencil on a cube, with rows distributed over MPI ranks,
+"""Solves the system of examples/ranks_poisson.rs with PETSc: the 7-point stencil on a cube, with rows distributed over MPI ranks,
 `b` of ones, and a true relative residual of 1e-8. Needs petsc4py, NumPy and SciPy. (Debian: python3-petsc4py-real, with its
 folder on PYTHONPATH.)
 
@@ -6,7 +6,7 @@ folder on PYTHONPATH.)
 
 Runs krysp and PETSc in turns, and prints the medians of ROUNDS rounds as CSV, for benches/record/<machine>/mpi.csv:
 
-    cargo build --release --features mpi --example mpi_poisson
+    cargo build --release --features mpi --example ranks_poisson
     python3 benches/petsc_poisson.py rounds SIDE ROUNDS RANKS
 """
 
@@ -45,7 +45,7 @@ def rounds(side, count, ranks):
     """Runs both programs in turns; prints the median of each time."""
     programs = {
         "PETSc": [sys.executable, __file__, side],
-        "krysp": ["target/release/examples/mpi_poisson", side],
+        "krysp": ["target/release/examples/ranks_poisson", side],
     }
     patterns = {"PETSc": r"PETSc (.+): (\d+) iterations in (\S+) s, setup (\S+) s", "krysp": OURS}
     start = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "-n", ranks]
@@ -64,7 +64,7 @@ def rounds(side, count, ranks):
         print(f"{int(side) ** 3},{ranks},{library},{solver},{iterations},{setup:.3f},{solve:.3f},{together:.3f}")
 
 
-# the line of mpi_poisson about a solve
+# the line of ranks_poisson about a solve
 OURS = r"(.+): converged after (\d+) iterations?, solve (\S+) s.*, setup (\S+) s"
 
 
@@ -111,7 +111,7 @@ def solve():
         ksp.getPC().setUpOnBlocks()
         comm.barrier()
         setup = time.perf_counter() - started
-        # the second solve counts, as in mpi_poisson
+        # the second solve counts, as in ranks_poisson
         for _ in range(2):
             x.set(0.0)
             comm.barrier()

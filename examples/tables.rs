@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             plans(&name, &machine.path())?;
             for (file, title) in [
                 ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
-                ("mpi_gpus.csv", "Ranks of MPI on GPUs, 1e-8 (`mpi_poisson SYSTEM gpu`)"),
+                ("mpi_gpus.csv", "Ranks of MPI on GPUs, 1e-8 (`ranks_poisson SYSTEM gpu`)"),
                 (
                     "scaling_check.csv",
                     "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured",

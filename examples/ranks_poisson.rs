@@ -1,35 +1,82 @@
-//! Poisson's equation on a cube, distributed over MPI ranks, each of which assembles its own rows; or a matrix of `krysp
-//! generate`, which the first rank generates and distributes.
+//! Poisson's equation on a cube, distributed over ranks, each of which assembles its own rows; or the system of a Matrix
+//! Market file. Ranks are threads of this process, with `gpu` one for each GPU:
 //!
 //! ```text
-//! cargo build --release --features mpi --example mpi_poisson
-//! RAYON_NUM_THREADS=1 mpirun -n 4 target/release/examples/mpi_poisson [SIDE]
-//! mpirun -n 2 target/release/examples/mpi_poisson SIDE|MATRIX gpu
+//! cargo run --release --example ranks_poisson [SIDE|FILE [cpu|gpu [THREADS]]]
+//! cargo run --release --example ranks_poisson 256 gpu
+//! ```
+//!
+//! With the feature `mpi` and without THREADS, ranks are processes:
+//!
+//! ```text
+//! cargo build --release --features mpi --example ranks_poisson
+//! RAYON_NUM_THREADS=1 mpirun -n 4 target/release/examples/ranks_poisson [SIDE|FILE]
+//! mpirun -n 2 target/release/examples/ranks_poisson SIDE|FILE gpu
 //! ```
 
-use krysp::ranks::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks};
+use krysp::ranks::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks, RowDistribution};
 use krysp::solvers::{Method, Report, Solver};
-use krysp::testing::matrices;
-use krysp::{Cg, Ic0, Jacobi, LinearOperator, PipelinedCg, Space};
-use std::error::Error;
+use krysp::{Cg, Error, Ic0, Jacobi, LinearOperator, PipelinedCg, Result, Space};
 use std::time::Instant;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let system = args.first().map_or("64", String::as_str);
-    let ranks = Ranks::world()?;
-    // if one rank fails, all ranks end
-    ranks.run(|| {
+    let on_gpus = match args.get(1).map_or("cpu", String::as_str) {
+        "cpu" => false,
+        "gpu" => true,
+        other => return Err(wrong("the second argument", other, "`cpu` or `gpu`")),
+    };
+    let on_rank = |ranks: &Ranks| {
         let a = match system.parse() {
-            Ok(side) => assemble(&ranks, side)?,
-            Err(_) => shared(&ranks, system)?,
+            Ok(side) => assemble(ranks, side)?,
+            Err(_) => RankMatrix::read(ranks, system, RowDistribution::ByEntries)?,
         };
-        if args.len() > 1 { solve_on_gpus(a) } else { solve(&a) }
-    })
+        if on_gpus { solve_on_gpus(a) } else { solve(&a) }
+    };
+    let threads = args.get(2).map(|count| {
+        count.parse::<usize>().map_err(|_| wrong("the number of threads", count, "a positive integer"))
+    });
+    match threads.transpose()? {
+        Some(count) => on_threads(count, on_rank),
+        None => on_processes(on_gpus, on_rank),
+    }
+}
+
+fn wrong(what: &'static str, got: &str, expected: &'static str) -> Error {
+    Error::Option { what, got: got.into(), expected }
+}
+
+fn on_threads(count: usize, work: impl Fn(&Ranks) -> Result<()> + Sync) -> Result<()> {
+    Ranks::threads(count, work).map(drop)
+}
+
+/// Runs on the ranks of MPI. If one fails, all end.
+#[cfg(feature = "mpi")]
+fn on_processes(_: bool, work: impl Fn(&Ranks) -> Result<()> + Sync) -> Result<()> {
+    let ranks = Ranks::world()?;
+    ranks.run(|| work(&ranks))
+}
+
+/// Without MPI, runs on a thread for each GPU, or on four threads.
+#[cfg(not(feature = "mpi"))]
+fn on_processes(on_gpus: bool, work: impl Fn(&Ranks) -> Result<()> + Sync) -> Result<()> {
+    on_threads(if on_gpus { gpus() } else { 4 }, work)
+}
+
+/// Number of GPUs, at least one: without a GPU, its use is an error that says so.
+#[cfg(all(feature = "cuda", not(feature = "mpi")))]
+fn gpus() -> usize {
+    krysp::Cuda::devices().len().max(1)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "mpi")))]
+fn gpus() -> usize {
+    1
 }
 
 #[cfg(feature = "cuda")]
-fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+fn solve_on_gpus(host: RankMatrix<f64>) -> Result<()> {
     use krysp::ranks::RankTwoLevel;
     use krysp::{Amg, CoarseSpace, MatrixSource, Operator, ToCuda};
 
@@ -59,11 +106,15 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn solve_on_gpus(_: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
-    Err("this program was built without the feature `cuda`".into())
+fn solve_on_gpus(_: RankMatrix<f64>) -> Result<()> {
+    Err(wrong(
+        "the second argument",
+        "gpu",
+        "`cpu`, because this program was built without the feature `cuda`",
+    ))
 }
 
-fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+fn solve(a: &RankMatrix<f64>) -> Result<()> {
     describe(a)?;
     let jacobi = || BlockJacobi::new(a, Jacobi::new);
     report("CG, Jacobi", a, || Ok(Cg::new(a).preconditioner(jacobi()?)))?;
@@ -72,17 +123,8 @@ fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     report("CG, Amg", a, || Ok(Cg::new(a).preconditioner(RankAmg::new(a)?)))
 }
 
-/// A named matrix in its given ordering, made diagonally dominant and thereby positive definite.
-fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
-    let unknown =
-        || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
-    let make = || matrices::named(name).ok_or_else(unknown)?.diagonally_dominant().csr();
-    let whole = (ranks.rank() == 0).then(make).transpose();
-    RankMatrix::distribute(ranks, ranks.all(whole)?.as_ref())
-}
-
 /// Prints a report on each rank's part of the matrix, one rank after the other.
-fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> krysp::Result<()> {
+fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> Result<()> {
     let ranks = a.ranks();
     // ranks take turns, so that lines do not mix
     for rank in 0..ranks.size() {
@@ -95,7 +137,7 @@ fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> krysp::Result<()> {
 }
 
 /// The 7-point stencil on the nodes of a cube, z slowest; each rank has the rows of some consecutive nodes.
-fn assemble(ranks: &Ranks, side: u64) -> krysp::Result<RankMatrix<f64>> {
+fn assemble(ranks: &Ranks, side: u64) -> Result<RankMatrix<f64>> {
     let n = side.pow(3);
     let first = |rank: usize| n * rank as u64 / ranks.size() as u64;
     let (mut offsets, mut columns, mut values) = (vec![0], vec![], vec![]);
@@ -123,8 +165,8 @@ fn assemble(ranks: &Ranks, side: u64) -> krysp::Result<RankMatrix<f64>> {
 fn report<'a, K, M, L>(
     name: &str,
     a: &'a RankMatrix<f64, L>,
-    make: impl FnOnce() -> krysp::Result<Solver<K, &'a RankMatrix<f64, L>, M>>,
-) -> Result<(), Box<dyn Error>>
+    make: impl FnOnce() -> Result<Solver<K, &'a RankMatrix<f64, L>, M>>,
+) -> Result<()>
 where
     L: Local<f64>,
     K: Method<RankVector<f64, L>>,
