@@ -173,16 +173,19 @@ impl Team {
     }
 }
 
-/// Enables access of this rank's GPU to those of ranks in the same process; returns whether that is possible.
-/// Processes have access to memory that they open. Collective: all ranks call this.
+/// Enables access of this rank's GPU to those of ranks in the same process; returns whether that is possible
+/// and no other ranks of the process use these GPUs. Processes have access to memory that they open.
+/// Collective: all ranks call this.
 fn have_access(ranks: &Ranks, own: &Device) -> Result<bool> {
     let Some(devices) = ranks.share(own.clone())? else { return Ok(true) };
     // on a common stream, a rank would wait for work that is queued after its own
     if (1..devices.len()).any(|at| devices[..at].contains(&devices[at])) {
         return Ok(false);
     }
-    let accessed = devices.iter().try_for_each(|other| own.access(other));
-    Ok(ranks.each_has(accessed.map_err(Into::into))?.is_some())
+    let gpus: Vec<usize> = devices.iter().map(Device::ordinal).collect();
+    let are_free = ranks.rank() > 0 || ranks.teams().reserve(&gpus);
+    let have_access = are_free && devices.iter().all(|other| own.access(other).is_ok());
+    Ok(!ranks.gather(vec![u8::from(have_access)])?.contains(&0))
 }
 
 /// Zeroed memory of each rank's GPU, which all others can access. Collective: all ranks call this.

@@ -49,6 +49,26 @@ pub(super) fn a_failing_rank_ends_all() {
     assert!(failed_at.lock().unwrap().elapsed() < AT_ONCE);
 }
 
+/// Ranks whose GPUs exchange for other ranks of this process exchange through the hosts.
+pub(super) fn gpus_exchange_for_one_team() {
+    if Cuda::devices().len() < 2 {
+        return skipped("two teams on the same GPUs: this machine has fewer than two GPUs");
+    }
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), 2)[0];
+    let is_direct = |ranks: &Ranks| Ok(share(ranks, &a, cut).to(&ranks.gpu()?)?.report().peer_to_peer);
+    let alone = || Ranks::threads(2, is_direct).map_err(|error: Error| error.to_string());
+    let nested = Ranks::threads(2, |ranks| {
+        let first = is_direct(ranks)?;
+        let inner = if ranks.rank() == 0 { alone() } else { Ok(vec![]) };
+        ranks.all(Ok(()))?;
+        krysp::Result::Ok((first, inner, is_direct(ranks)?))
+    });
+    let [(first, inner, again), _] = nested.unwrap().try_into().unwrap();
+    assert_eq!((first, inner, again), (true, Ok(vec![false, false]), true));
+    assert_eq!(alone(), Ok(vec![true, true]));
+}
+
 /// While the first GPU waits for the second, the thread of the second allocates, frees and loads kernels.
 pub(super) fn a_busy_thread_does_not_wait() {
     if Cuda::devices().len() < 2 {

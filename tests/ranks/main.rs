@@ -73,7 +73,7 @@ fn tests_of_threads() -> Vec<(&'static str, fn())> {
     };
     #[cfg(feature = "cuda")]
     if !krysp::Cuda::devices().is_empty() {
-        tests.extend(tests! { exchange: a_failing_rank_ends_all, a_busy_thread_does_not_wait; });
+        tests.extend(tests! { exchange: a_failing_rank_ends_all, gpus_exchange_for_one_team, a_busy_thread_does_not_wait; });
     }
     tests
 }
