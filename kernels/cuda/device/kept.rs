@@ -4,8 +4,18 @@
 //! The module of the device does not depend on these types. Each object is created at first use, and lives as
 //! long as the device.
 
+use crate::cuda::device::error::Result;
 use std::any::Any;
 use std::sync::OnceLock;
+
+/// The value of a cell, made at first use. An error is not kept: a GPU that was full may have memory later.
+pub(crate) fn at_first_use<X>(cell: &OnceLock<X>, make: impl FnOnce() -> Result<X>) -> Result<&X> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
+}
 
 /// A linked list that only grows at its end, so that elements never move and are found without a lock.
 #[derive(Debug, Default)]
@@ -38,6 +48,15 @@ impl KeptByType {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::device::error::Error;
+
+    #[test]
+    fn errors_are_not_kept() {
+        let cell = OnceLock::new();
+        assert!(at_first_use(&cell, || Err(Error::Driver("full".into()))).is_err());
+        assert_eq!(at_first_use(&cell, || Ok(1)).unwrap(), &1);
+        assert_eq!(at_first_use(&cell, || Ok(2)).unwrap(), &1);
+    }
     use std::sync::Mutex;
 
     #[test]

@@ -7,7 +7,7 @@ mod element;
 pub(crate) mod error;
 mod foreign;
 mod gpu;
-mod kept;
+pub(crate) mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
 pub(crate) mod pinned;

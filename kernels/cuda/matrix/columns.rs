@@ -1,6 +1,7 @@
 //! Products of a matrix with several vectors, which read the matrix once for up to [`COLUMNS`] of them.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::launch::{MAX_BLOCKS, WARP, config_concurrent};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
@@ -79,7 +80,7 @@ pub(crate) struct Many<T> {
     /// Threads per block.
     threads: u32,
     load: fn(&Device, &Source, &str) -> Result<CudaFunction>,
-    loaded: [OnceLock<Result<Loaded>>; 2],
+    loaded: [OnceLock<Loaded>; 2],
     element: PhantomData<fn() -> T>,
 }
 
@@ -134,7 +135,7 @@ impl<T: Real> Many<T> {
             };
             Ok(Loaded { function, most })
         };
-        self.loaded[usize::from(sums)].get_or_init(load).as_ref().map_err(Clone::clone)
+        at_first_use(&self.loaded[usize::from(sums)], load)
     }
 
     /// `Y ← A X`, in several launches if there are more columns than a launch multiplies; each has

@@ -4,6 +4,7 @@ use super::coarsening::Coarsening;
 use super::graph::Blocks;
 use super::numbers;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
@@ -81,7 +82,7 @@ pub struct Matrix {
     /// Name of the kernel `update`.
     name: &'static str,
     /// The kernel for several right-hand sides, loaded at first use.
-    update_many: OnceLock<Result<CudaFunction>>,
+    update_many: OnceLock<CudaFunction>,
 }
 
 #[derive(Debug)]
@@ -208,8 +209,7 @@ impl Matrix {
     }
 
     fn many(&self, device: &Device) -> Result<&CudaFunction> {
-        let load = || device.function::<f32>(&MANY, &format!("{}_many", self.name));
-        self.update_many.get_or_init(load).as_ref().map_err(Clone::clone)
+        at_first_use(&self.update_many, || device.function::<f32>(&MANY, &format!("{}_many", self.name)))
     }
 }
 

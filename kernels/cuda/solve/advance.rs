@@ -6,6 +6,7 @@
 //! preconditioned residual as fits in shared memory.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::prelude::PACK_BYTES;
 use crate::cuda::device::{Array, Device, Real};
@@ -42,8 +43,8 @@ struct Kernel<T> {
 impl<T: Real> Kernel<T> {
     /// The kernel of a device, loaded at first use.
     fn of(device: &Device) -> Result<Option<&Self>> {
-        let kept = device.kept::<OnceLock<Result<Option<Kernel<T>>>>>();
-        kept.get_or_init(|| Kernel::new(device)).as_ref().map(Option::as_ref).map_err(Clone::clone)
+        let kept = device.kept::<OnceLock<Option<Kernel<T>>>>();
+        at_first_use(kept, || Kernel::new(device)).map(Option::as_ref)
     }
 
     fn new(device: &Device) -> Result<Option<Self>> {

@@ -2,6 +2,7 @@
 //! numbers that are written when a step ends.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::module::{Source, constants, is_compiled, mirror};
 use crate::cuda::device::prelude::{FINITE, NONZERO, POSITIVE, RawGate, RawNumber, RawWatch, WATCHES};
 use crate::cuda::device::{Device, Real, lock};
@@ -37,8 +38,7 @@ pub(crate) struct Kernels<T> {
 impl<T: Real> Kernels<T> {
     /// The kernels of a device, loaded at first use.
     pub(crate) fn of(device: &Device) -> Result<&Self> {
-        let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
-        kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
+        at_first_use(device.kept::<OnceLock<Kernels<T>>>(), || Kernels::new(device))
     }
 
     fn new(device: &Device) -> Result<Self> {

@@ -3,6 +3,7 @@
 //! a new cell.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::prelude::{RawNumber, TERMS};
 use crate::cuda::device::{Device, Inner, PinnedArray, Real, lock};
 use crate::cuda::solve::gate;
@@ -216,8 +217,7 @@ impl<T: Real> Number<T> {
 impl Device {
     /// The pool of cells, allocated at first use.
     pub(crate) fn cells<T: Real>(&self) -> Result<&Cells<T>> {
-        let kept = self.kept::<OnceLock<Result<Cells<T>>>>();
-        kept.get_or_init(|| Cells::new(self)).as_ref().map_err(Clone::clone)
+        at_first_use(self.kept::<OnceLock<Cells<T>>>(), || Cells::new(self))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Asynchronous readback of scalars: the host polls pinned memory, and does not wait for work queued later.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::pinned::PinnedArray;
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::gate;
@@ -21,7 +22,7 @@ impl Slots {
     fn of(device: &Device) -> Result<&Slots> {
         let new =
             || Ok(Slots { words: device.pinned(CELLS * TOGETHER)?, free: Mutex::new((0..CELLS).collect()) });
-        device.kept::<OnceLock<Result<Slots>>>().get_or_init(new).as_ref().map_err(Clone::clone)
+        at_first_use(device.kept::<OnceLock<Slots>>(), new)
     }
 
     fn place<T>(&self, slot: usize, at: usize) -> *mut T {

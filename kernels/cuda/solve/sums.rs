@@ -1,6 +1,7 @@
 //! Grid-wide sums: partial sums of blocks, and the scalars that hold the results.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::launch::MAX_BLOCKS;
 use crate::cuda::device::prelude::{PARCEL, RESULTS, RawSum};
 use crate::cuda::device::{Device, Real};
@@ -35,8 +36,7 @@ impl<T: Real> Parcels<T> {
             let parcels = device.zeros(len)?.into_slice();
             Ok(Parcels { parcels, calls: device.zeros(1)?.into_slice() })
         };
-        let kept = device.kept::<[OnceLock<Result<Parcels<T>>>; COLUMNS]>();
-        kept[column].get_or_init(new).as_ref().map_err(Clone::clone)
+        at_first_use(&device.kept::<[OnceLock<Parcels<T>>; COLUMNS]>()[column], new)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Vector operations on a device. All are queued on the device's stream; none waits for the device.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::kept::at_first_use;
 use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Constant, Source, mirror};
 use crate::cuda::device::prelude::{PACK_BYTES, RawGate, RawNumber, RawSum};
@@ -101,8 +102,7 @@ impl<T: Real> Kernels<T> {
             let functions = Kernel::NAMES.iter().enumerate().map(load).collect::<Result<_>>()?;
             Ok(Kernels { functions, element: PhantomData })
         };
-        let kept = &device.kept::<[OnceLock<Result<Kernels<T>>>; 2]>()[usize::from(several)];
-        kept.get_or_init(new).as_ref().map_err(Clone::clone)
+        at_first_use(&device.kept::<[OnceLock<Kernels<T>>; 2]>()[usize::from(several)], new)
     }
 }
 
