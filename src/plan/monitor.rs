@@ -108,7 +108,7 @@ pub(super) struct Start {
     pub(super) conjugate: bool,
     /// Candidates that may run instead of this one.
     pub(super) alternatives: Vec<Alternative>,
-    /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it, zero if it is unknown.
+    /// Work of all iterations of CG with Jacobi; `None` if this attempt is the one that measures it, zero if it is unknown.
     pub(super) jacobi: Option<WorkUnits>,
     /// Lower bound of the work with Jacobi per unit of work of this candidate; zero if unknown.
     pub(super) jacobi_per_work: f64,
