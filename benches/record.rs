@@ -9,7 +9,7 @@
 //! cargo bench --features peers --bench record -- export p7_128     its file, for programs that are not a crate
 //!     --machine NAME   instead of one derived from the processor and its threads
 //!     --rounds N       turns of each contestant, 9 by default
-//!     --library        products of this library and of MKL only: one line per matrix, then the geometric mean
+//!     --library        products of krysp and of MKL only: one line per matrix, then the geometric mean
 //! ```
 //!
 //! `cargo run --release --example tables` makes tables of these files. README.md in this folder explains the columns.
@@ -30,7 +30,7 @@ use std::time::Instant;
 /// The approximate length of a turn in seconds: products of one implementation before the next one follows.
 const TURN: f64 = 0.03;
 
-/// Beside MKL alone, a format whose first product takes so many times as long as the fastest one is left out.
+/// With `--library`, formats whose first product takes more than so many times as long as that of the fastest one are left out. A guess.
 const HOPELESS: f64 = 2.0;
 
 /// Matrices whose solves are recorded. Others are solved if they are named.

@@ -144,7 +144,7 @@ impl Team {
             return Ok(None);
         }
         let mail = region(ranks, gpu.device(), mail_bytes(ranks.size()));
-        // a rank that has failed is an error, and GPUs that cannot be linked are not
+        // return the error of a failed rank; GPUs that merely cannot be linked exchange through the hosts
         ranks.check()?;
         let Ok(mail) = mail else { return Ok(None) };
         let Some(notice) = notice(ranks, gpu.device())? else { return Ok(None) };

@@ -26,8 +26,8 @@ impl Teams {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves GPUs of this process until these ranks end; returns `false` if other ranks have reserved one of
-    /// them. Kernels of two teams on the same GPUs could keep each other waiting until the time limit: waiting
+    /// Reserves GPUs of this process until these ranks, and all matrices that they returned, are gone; returns
+    /// `false` if other ranks have reserved one of them. Kernels of two teams on the same GPUs could keep each other waiting until the time limit: waiting
     /// kernels of one team may leave no multiprocessor of a GPU to the other team.
     pub(super) fn reserve(&self, gpus: &[usize]) -> bool {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);

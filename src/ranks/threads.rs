@@ -22,7 +22,7 @@ const COLLECTIVE: i32 = 0;
 /// Maximum time between two polls of a sleeping rank, for waits that end without a message. A guess.
 const NAP: Duration = Duration::from_millis(1);
 
-/// What a rank may send to another one.
+/// A value that a rank can send to another one.
 pub(super) trait Value: Any + Clone + Send + Sync {}
 impl<X: Any + Clone + Send + Sync> Value for X {}
 
@@ -127,7 +127,7 @@ impl Comm {
         Incoming { shared: self.shared.clone(), rank: self.rank, missing, polled: None }
     }
 
-    /// Starts to gather equally many values from each rank; of any type, because all ranks share their memory.
+    /// Starts to gather equally many values of any type from each rank, which clones them.
     pub(super) fn gather<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = own.len();
         let own: Message = Arc::new(own);

@@ -1,5 +1,5 @@
-//! Every format obeys every law, for both element types, and at every SIMD level the laws of operators. Formats with options have
-//! a line each.
+//! Every format obeys every law at the best SIMD level, and the laws of operators at every level, for both element types. Formats with
+//! options have a line each.
 //!
 //! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test
 //! that compares bits holds the guard of its level to the end; tests at the same level run together.

@@ -269,7 +269,7 @@ pub(super) fn failures(ranks: &Ranks) {
     assert!(solver.stop_when(|_| false).solve(&b).unwrap().report.converged());
 }
 
-/// Returns whether ranks exchange directly, because each has a separate GPU. GPUs of one machine reach each other.
+/// Returns whether ranks exchange directly, because each has a separate GPU. The tests need GPUs that reach each other's memory.
 pub(super) fn is_direct(ranks: &Ranks) -> bool {
     ranks.size() <= Cuda::devices().len()
 }

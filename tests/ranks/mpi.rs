@@ -20,9 +20,8 @@ pub(super) fn is_rank() -> bool {
     std::env::args().nth(1).is_some_and(|option| option == RANK)
 }
 
-/// Returns whether a test runs on so many processes. More processes than three add nothing to the features of multigrid on as
-/// many threads: `bits_of_solutions` compares both for every number of ranks, and processes that wait for each other on few
-/// cores take long.
+/// Returns whether a test runs on this number of processes. `multigrid::features` takes long where processes wait for each other on few
+/// cores, and runs on at most three: `bits_of_solutions` shows that more give the results of as many threads.
 fn runs_on(name: &str, processes: usize) -> bool {
     processes <= 3 || name != "multigrid::features"
 }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// Ranks with equally many nodes of three rows.
 struct OnRanks<'r, L: Local<f64>> {
     ranks: &'r Ranks,
-    /// Which of the partitions, of which there are as many as ranks, at most three.
+    /// Index of the partition; there are as many as ranks, at most three.
     which: usize,
     /// Moves a matrix to the memory of the hierarchies.
     moved: &'r dyn Fn(RankMatrix<f64>) -> Result<RankMatrix<f64, L>>,

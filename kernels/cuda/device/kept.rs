@@ -8,13 +8,17 @@ use crate::cuda::device::error::Result;
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// The value of a cell, made at first use. An error is not kept: a GPU that was full may have memory later.
+/// The value of a cell, made at first use. An error is not kept: a GPU that was full may have memory later. Threads
+/// that come first at the same time may each make a value; one is kept.
 pub(crate) fn at_first_use<X>(cell: &OnceLock<X>, make: impl FnOnce() -> Result<X>) -> Result<&X> {
     if let Some(value) = cell.get() {
         return Ok(value);
     }
-    let made = make()?;
-    Ok(cell.get_or_init(|| made))
+    match make() {
+        Ok(made) => Ok(cell.get_or_init(|| made)),
+        // memory may have sufficed for another thread only
+        Err(error) => cell.get().ok_or(error),
+    }
 }
 
 /// A linked list that only grows at its end, so that elements never move and are found without a lock.
@@ -49,6 +53,7 @@ impl KeptByType {
 mod tests {
     use super::*;
     use crate::cuda::device::error::Error;
+    use std::sync::Mutex;
 
     #[test]
     fn errors_are_not_kept() {
@@ -57,7 +62,6 @@ mod tests {
         assert_eq!(at_first_use(&cell, || Ok(1)).unwrap(), &1);
         assert_eq!(at_first_use(&cell, || Ok(2)).unwrap(), &1);
     }
-    use std::sync::Mutex;
 
     #[test]
     fn each_type_has_one_place_for_all_threads() {

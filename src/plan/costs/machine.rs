@@ -26,9 +26,10 @@ pub enum MachineClass {
 /// replayed for one solve take 1.28 times the best total in hindsight with 60, and 1.40 with 240; for ten solves 1.12 with both.
 const HOST: [f64; 2] = [60.0, 280.0];
 
-/// Multiply-adds of a GPU that take as long as the kernels of an iteration with hardly any work, in addition to those that `LAUNCH` stands for.
-/// `Cg` with `Jacobi` makes many iterations by one launch. On an H200 an iteration of `BiCgStab` takes 29 µs and one of `Minres` 38 (13 matrices
-/// with at most 15,000 rows, where the model without this figure has 8 and 5). That of `Idr` is a guess.
+/// Fixed time of an iteration on a GPU beyond `LAUNCH`, in multiply-adds: that of kernel launches, which dominate for small matrices. On an
+/// H200 an iteration of `BiCgStab` takes 29 µs and one of `Minres` 38 (13 matrices with at most 15,000 rows, where the model without this
+/// figure has 8 and 5). The figure of `Idr` is a guess. `Cg` with `Jacobi` needs none: one launch makes many iterations. The other methods were
+/// not measured.
 fn kernels(method: Method) -> f64 {
     match method {
         Method::BiCgStab => 6e6,
@@ -39,7 +40,7 @@ fn kernels(method: Method) -> f64 {
 }
 
 impl MachineClass {
-    /// Work of an iteration on a GPU that does not depend on the size of the matrix.
+    /// Work units of the fixed time of an iteration; zero on a CPU.
     pub(super) fn of_kernels(self, method: Method, unit: f64) -> f64 {
         if self.is_gpu() { kernels(method) / (unit + LAUNCH) } else { 0.0 }
     }

@@ -136,8 +136,8 @@ impl Scheduler {
         }
     }
 
-    /// Work of all iterations with Jacobi by conjugate gradients, which make one product each, from the products that were measured or
-    /// estimated in this solve or an earlier one; zero if they are unknown.
+    /// Work of CG with Jacobi for as many products as the first candidate makes, as measured or estimated in this solve or an earlier one;
+    /// zero if that is unknown.
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) if *remaining < LAST => {
