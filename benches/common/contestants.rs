@@ -74,7 +74,7 @@ pub fn own<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     Ok(all)
 }
 
-/// The same implementations after a first product whose result is checked.
+/// Returns these implementations after a first product of each, whose result is checked.
 pub fn checked<T: Element>(csr: &Csr<T>, x: &[T], mut all: Vec<Contestant<T>>) -> Result<Vec<Contestant<T>>> {
     let answer = Answer::new(csr, x);
     for contestant in &mut all {

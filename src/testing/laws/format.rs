@@ -118,7 +118,7 @@ pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_,
     conversion.erased(|conversions| on_cases(F::NAME, cases, conversions, one_case))
 }
 
-/// The same for the laws of operators only. Conversions and refreshes do not depend on the SIMD level, so these are the laws to
+/// Checks the laws of operators on every case, and no others. Conversions and refreshes do not depend on the SIMD level, so these are the laws to
 /// check at further levels.
 pub fn format_products<T: Real, F: Format<T>>(
     cases: &[Case],

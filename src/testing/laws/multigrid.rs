@@ -55,7 +55,7 @@ struct System {
     most: usize,
 }
 
-/// What the host finds for one system.
+/// Results of the host for one system.
 #[derive(Debug)]
 struct OnHost {
     aggregates: Vec<Vec<Option<u32>>>,
