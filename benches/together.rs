@@ -3,11 +3,14 @@
 //! ```text
 //! cargo bench --bench together                  # four matrices
 //! cargo bench --bench together -- p7_128        # the matrices named
+//! cargo bench --bench together -- --slowed      # the GPU repeats products, so that it is about as fast as the host
 //! ```
 //!
 //! Prints for each matrix: the shares of host and GPU by measured powers, with predicted and measured times; the time of a product and of
 //! an iteration of conjugate gradients on both and on the GPU alone; the largest imbalance of a processor, and the mean density, of
 //! algorithms 2 and 3 for eight equal cores, and for two GPUs of power 75 with six cores. Without a GPU, host memory replaces it.
+//!
+//! With `--slowed` it prints how shares by measured times settle, and the time of a product on both and on either alone.
 
 use krysp::host_and_gpus::{Coprocessor, DiagonalBlocks, HostAndGpus, SplitMatrix, StandIn};
 use krysp::partition::{RowShares, by_length_classes, by_nonzeros, quality, ranges};
@@ -23,8 +26,13 @@ const MATRICES: [&str; 4] = ["st7_100M_nat", "el3_100M_perm", "p1_100M_perm", "r
 /// Iterations of a timed solve.
 const ITERATIONS: usize = 100;
 
+/// With `--slowed`, the rounds of new shares.
+const ROUNDS: usize = 6;
+
 fn main() -> Result<()> {
-    let mut names: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let (flags, mut names): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
+    let slowed = flags.iter().any(|flag| flag == "--slowed");
     if names.is_empty() {
         names = MATRICES.map(String::from).to_vec();
     }
@@ -34,13 +42,25 @@ fn main() -> Result<()> {
         let a: Csr<f64> = if symmetric { matrix.diagonally_dominant() } else { matrix }.csr()?;
         let a = if name.contains("perm") { a.reordered(&Permutation::clustered(&a, 256)?)? } else { a };
         println!("\n== {name}");
-        imbalances(&a)?;
-        if Cuda::devices().is_empty() {
+        let gpu = match Cuda::devices().is_empty() {
+            true => None,
+            false => Some(Cuda::new(0)?),
+        };
+        if gpu.is_none() {
             println!("no GPU: host memory stands in for one");
-            together(&[StandIn::default()], &a, symmetric)?;
+        }
+        if slowed {
+            match &gpu {
+                Some(gpu) => slowed_pair(std::slice::from_ref(gpu), &a)?,
+                None => slowed_pair(&[StandIn::default()], &a)?,
+            }
             continue;
         }
-        let gpu = Cuda::new(0)?;
+        imbalances(&a)?;
+        let Some(gpu) = gpu else {
+            together(&[StandIn::default()], &a, symmetric)?;
+            continue;
+        };
         together(std::slice::from_ref(&gpu), &a, symmetric)?;
         alone(&gpu, &a, symmetric)?;
         blocks(&gpu, &a)?;
@@ -91,6 +111,33 @@ fn together<M: Coprocessor<f64>>(machines: &[M], a: &Csr<f64>, symmetric: bool) 
     let chosen = SplitMatrix::new(machines, a)?;
     let pays = chosen.members().first().is_some_and(|host| host.rows.rows > 0);
     println!("chosen: {}", if pays { "with the host" } else { "without the host" });
+    Ok(())
+}
+
+/// Shares of the host and of a GPU that repeats its products, so that it takes about as long as the host; then both beside either alone.
+fn slowed_pair<M: Coprocessor<f64>>(machines: &[M], a: &Csr<f64>) -> Result<()> {
+    let seconds = |shares: &[f64]| -> Result<f64> {
+        Ok(SplitMatrix::with_shares(machines, a, &RowShares::by_nonzeros(a, shares)?)?.balance()?.product)
+    };
+    let times = (seconds(&[1.0, 0.0])? / seconds(&[0.0, 1.0])?).round().max(1.0) as usize - 1;
+    println!("the GPU multiplies by its rows {times} more times");
+    let measured = |shares: &[f64]| {
+        let shares = RowShares::by_nonzeros(a, shares)?;
+        SplitMatrix::with_shares(machines, a, &shares)?.slowed(1, &(0..a.rows()), times)?.balance()
+    };
+    let mut both = measured(&[1.0, 1.0])?;
+    for _ in 0..ROUNDS {
+        println!("{both}");
+        both = measured(&both.powers())?;
+    }
+    println!("{both}");
+    let [host, gpu] = [measured(&[1.0, 0.0])?.product, measured(&[0.0, 1.0])?.product];
+    println!(
+        "a product: both {:.4} ms, the host alone {:.4} ms, the slow GPU alone {:.4} ms",
+        1e3 * both.product,
+        1e3 * host,
+        1e3 * gpu
+    );
     Ok(())
 }
 
