@@ -28,12 +28,12 @@ use crate::{
 };
 use std::sync::{Mutex, PoisonError};
 
-/// Steps of conjugate gradients that estimate the extreme eigenvalues. Not measured; chosen as few compared
+/// Steps of conjugate gradients that estimate the extreme eigenvalues. Guess, chosen as few compared
 /// with the iterations of a solve.
 const STEPS: usize = 12;
 
-/// Upper bound of the eigenvalues, as a multiple of the largest Ritz value, which is below the largest eigenvalue. Not
-/// measured; chosen because Chebyshev's iteration diverges above the bound, and a bound that is too large costs little.
+/// Upper bound of the eigenvalues, as a multiple of the largest Ritz value, which is below the largest eigenvalue. Guess,
+/// chosen because Chebyshev's iteration diverges above the bound, and a bound that is too large costs little.
 const ABOVE: f64 = 1.1;
 
 /// Chebyshev polynomial preconditioner `p(M⁻¹A) M⁻¹`.

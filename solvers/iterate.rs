@@ -17,19 +17,18 @@ use crate::{Arithmetic, Element, Evidence, Method, Outcome, Result, Space, Steps
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Backward error, in epsilons, up to which the residual is recomputed in twice the working precision. Not
-/// measured.
+/// Backward error, in epsilons, up to which the residual is recomputed in twice the working precision. Guess.
 const NEAR_ROUNDING: f64 = 1000.0;
 /// A residual is considered to be at the rounding limit if it is at most this many times the residual left by
-/// rounding `x`, because products round as well. Not measured; chosen as a few roundings.
+/// rounding `x`, because products round as well. Guess, chosen as a few roundings.
 const AT_LIMIT: f64 = 8.0;
 /// Like `AT_LIMIT`, after a run that ended without meeting the tolerance, or that did not halve the distance of
-/// the residual to it. Not measured; chosen as eight times it.
+/// the residual to it. Guess, chosen as eight times it.
 const AT_LIMIT_AT_LAST: f64 = 64.0;
 /// Maximum iterations of the last run near the rounding limit. The residual left there by the rounding of
-/// products is oscillatory, so it is reduced early or not at all. Not measured.
+/// products is oscillatory, so it is reduced early or not at all. Guess.
 const LAST_RUN: usize = 100;
-/// Maximum restarts after consecutive breakdowns without progress between them. Not measured; chosen so that a
+/// Maximum restarts after consecutive breakdowns without progress between them. Guess, chosen so that a
 /// solve ends although each start gains a little.
 const ATTEMPTS: usize = 16;
 

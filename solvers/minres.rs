@@ -36,7 +36,7 @@ use crate::{
 use num_traits::{One, Zero};
 
 /// A new direction makes no progress if its image leaves less than `ε^NO_PROGRESS` of its squared norm outside the span of the
-/// earlier ones. Not measured; chosen above the square of a rounding, `ε²`, by the
+/// earlier ones. Guess, chosen above the square of a rounding, `ε²`, by the
 /// growth of rounding errors in a recurrence.
 const NO_PROGRESS: f64 = 1.6;
 

@@ -18,7 +18,7 @@ use crate::{
 const CLEAR: f64 = 1.0 / 3.0;
 
 /// Exponent `c`: a residual or a direction is dropped if orthogonalization leaves less than `εᶜ` of its norm,
-/// because it then consists mostly of rounding errors. The residual changes by that much. Not measured; chosen
+/// because it then consists mostly of rounding errors. The residual changes by that much. Guess, chosen
 /// between `½`, where some directions are still useful, and `1`, where all is rounding.
 pub(crate) const VANISHED: f64 = 0.75;
 

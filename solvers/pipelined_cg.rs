@@ -31,7 +31,7 @@ use crate::{
 use num_traits::{One, Zero};
 
 /// Iterations between two replacements, which cost three products and two preconditionings: 5 % of the work.
-/// Not measured; chosen by that cost.
+/// Guess, chosen by that cost.
 const REPLACE: usize = 64;
 
 /// Pipelined conjugate gradients, for symmetric positive definite `A` on many processes:

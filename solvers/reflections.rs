@@ -5,7 +5,7 @@ use crate::small::Matrix;
 
 /// A vector counts as dependent on others, up to rounding, if orthogonalization leaves less than this many machine epsilons
 /// of its norm. Block GMRES drops such a vector of `A M⁻¹ V_p`; `H` has no entry for it, so the residual of the recurrence
-/// is too small by it. Not measured; chosen above the rounding of two orthogonalizations, each of a few epsilons.
+/// is too small by it. Guess, chosen above the rounding of two orthogonalizations, each of a few epsilons.
 pub(crate) const ROUNDING: f64 = 10.0;
 
 /// Least-squares problems `min ‖g_j − H y_j‖` for several right-hand sides. `H` grows by columns, each with at

@@ -104,10 +104,10 @@ pub(crate) struct StagnationDetector {
 }
 
 /// The solve ends if the predicted iterations exceed the allowed ones by this factor. It is large because
-/// convergence may become faster (superlinear). Not measured.
+/// convergence may become faster (superlinear). Guess.
 const TOO_FAR: f64 = 4.0;
 /// Minimum number of allowed iterations assumed by the rate criterion: a caller who allows few wants all of
-/// them. Not measured.
+/// them. Guess.
 const LEAST_ALLOWED: usize = 10_000;
 
 impl StagnationDetector {

@@ -18,7 +18,7 @@ const ROWS: usize = 128;
 
 // --- inner products -------------------------------------------------------------------------------------------------
 
-/// Maximum number of vectors that a linear combination computes in one pass. Not measured; chosen as the widest
+/// Maximum number of vectors that a linear combination computes in one pass. Guess, chosen as the widest
 /// block of a plan.
 pub const MOST: usize = 16;
 

@@ -1,9 +1,9 @@
 //! Tuning constants for CPUs, measured on x86-64 with AVX2 or AVX-512.
 //!
-//! Each comment names the matrices and the machine for which the constant was measured, or says that it was not.
-//! The same values are used on all machines.
+//! Each comment names the matrices and the machine for which the constant was measured, or says that the value is a
+//! guess. The same values are used on all machines.
 
-/// Number of values that a loop must move for a second thread to be worth its start-up cost. Not measured;
+/// Number of values that a loop must move for a second thread to be worth its start-up cost. Guess,
 /// chosen as the work that takes about as long as waking a thread.
 pub(crate) const SERIAL: usize = 32 * 1024;
 
@@ -24,14 +24,14 @@ pub(crate) const TASKS_PER_THREAD: usize = 16;
 
 /// Entries per task of a product that is divided by entries. The constant is large enough that starting a task
 /// takes about 1 % of its time, and much smaller than the number of entries per thread. Products with fewer
-/// entries run on one thread. Not measured.
+/// entries run on one thread. Guess.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
-/// Minimum units of work per part of a level of a factorization (see `eliminate_all`). Threads spin-wait between levels. Not measured;
+/// Minimum units of work per part of a level of a factorization (see `eliminate_all`). Threads spin-wait between levels. Guess,
 /// chosen as some microseconds of work.
 pub(crate) const LEAST_OF_LEVEL: usize = 2048;
 
-/// Minimum entries plus rows per part of a triangular solve. Not measured; chosen as about a
+/// Minimum entries plus rows per part of a triangular solve. Guess, chosen as about a
 /// microsecond of work.
 pub(crate) const LEAST_OF_PART: usize = 1024;
 
@@ -40,20 +40,20 @@ pub(crate) const LEAST_OF_PART: usize = 1024;
 /// rows per level) and 1.25 for a stencil on 128³ nodes; with rows sorted by position alone (no groups) it is
 /// 1.33 for the stencil.
 pub(crate) const GROUPS: usize = 8;
-/// Minimum number of rows per group, see [`GROUPS`]. Not measured; chosen as several slices at every SIMD
+/// Minimum number of rows per group, see [`GROUPS`]. Guess, chosen as several slices at every SIMD
 /// width.
 pub(crate) const LEAST_OF_GROUP: usize = 128;
 
-/// Polls of a spin-waiting thread before it yields its processor to other programs. Not measured; chosen as
+/// Polls of a spin-waiting thread before it yields its processor to other programs. Guess, chosen as
 /// some tens of microseconds.
 pub(crate) const SPINS: usize = 2000;
 
 /// Polls of a spin-waiting thread before it starts the parts that another thread has not begun (work stealing):
-/// about the duration of one part. Not measured.
+/// about the duration of one part. Guess.
 pub(crate) const SPINS_BEFORE_STEALING: usize = 100;
 
 /// Size in bytes from which vectors are written with non-temporal stores. Such a vector does not stay in cache
-/// between uses, and an ordinary store would read every cache line before overwriting it. Not measured; chosen
+/// between uses, and an ordinary store would read every cache line before overwriting it. Guess, chosen
 /// larger than the L2 cache of a core.
 pub(crate) const STREAMED_FROM: usize = 8 << 20;
 
@@ -77,12 +77,12 @@ pub(crate) const PREFETCH_BYTES: usize = 2048;
 /// threads of a shared Zen 3: circuits of 10⁶ nodes (8 MB) gain 10 to 40 % in most formats, a shuffled mesh
 /// of 5·10⁵ nodes (4 MB) loses 10 %.
 pub(crate) const LOOK: usize = 96;
-/// Minimum size of `x` in bytes for which its entries are prefetched, see [`LOOK`]. Not measured; chosen
+/// Minimum size of `x` in bytes for which its entries are prefetched, see [`LOOK`]. Guess, chosen
 /// between the sizes of the two examples there.
 pub(crate) const LOOK_FROM: usize = 6 << 20;
-/// Distance between columns from which two reads of `x` count as scattered. Not measured; chosen as 32 KiB of
+/// Distance between columns from which two reads of `x` count as scattered. Guess, chosen as 32 KiB of
 /// `f64`, the size of an L1 cache.
 pub(crate) const JUMP: u32 = 4096;
-/// Number of columns sampled to decide whether reads of `x` are scattered. Not measured; chosen as 32
+/// Number of columns sampled to decide whether reads of `x` are scattered. Guess, chosen as 32
 /// distances, so that counting takes a negligible part of a product.
 pub(crate) const JUDGED: usize = 33;

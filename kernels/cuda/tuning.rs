@@ -1,8 +1,8 @@
 //! Tuned constants, measured on an H200 (sm_90) in f64 and f32; `benches/record/h200` has the measurements.
 //!
-//! Each comment names the matrices of that record on which the constant matters, or the file with the times.
-//! Others say that they were not measured; a constant without either is a guess. Other architectures use the
-//! same values until they are measured.
+//! Each comment names the matrices of that record on which the constant matters, or the file with the times, or says
+//! that the value is a guess. A constant without either is a guess, too. Other architectures use the same values until
+//! they are measured.
 
 use crate::cost::CostModel;
 use crate::strategy::Strategy;
@@ -35,8 +35,8 @@ pub const ENTRIES_PER_LANE: f64 = 3.0;
 /// for full occupancy; with fewer, the bandwidth is not saturated (el3_100M, p1_100M).
 pub const SLOTS_IN_FLIGHT: usize = 8;
 
-/// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host. Not measured
-/// on a GPU.
+/// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host. Guess
+/// for a GPU.
 pub const SORTED_ROWS: usize = 768;
 
 /// The number of lanes of a block row of [`Bsr`](crate::cuda::formats::bsr::Bsr) is doubled only while each
@@ -99,11 +99,11 @@ pub const WIDE_SLAB_THREADS: u32 = 1024;
 /// chunk (boyd2_like, lp_like).
 pub const START_OF_SLAB: usize = 16;
 
-/// Minimum and maximum number of sums per bin; a bin exceeds the maximum only if one row has more. Not
-/// measured; the maximum fits shared memory.
+/// Minimum and maximum number of sums per bin; a bin exceeds the maximum only if one row has more.
+/// Guess; the maximum fits shared memory.
 pub const SUMS_OF_BIN: (usize, usize) = (512, 3072);
 
-/// Mean number of sums per slab and bin from which 16 instead of 8 lanes process them. Not measured.
+/// Mean number of sums per slab and bin from which 16 instead of 8 lanes process them. Guess.
 pub const SUMS_FOR_SIXTEEN: usize = 8;
 
 /// Numbers of slabs for which slabs may be faster than rows. With fewer slabs, most of `x` stays in the cache
@@ -112,7 +112,7 @@ pub const SUMS_FOR_SIXTEEN: usize = 8;
 pub const SLABS: RangeInclusive<usize> = 17..=512;
 
 /// Minimum number of bins per multiprocessor for the sums of slabs, so that several wait for memory at the same
-/// time. Not measured.
+/// time. Guess.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;
 
 /// Resident blocks of [`Halo`](crate::cuda::formats::halo::Halo) per multiprocessor, for nodes of `size`
@@ -152,11 +152,11 @@ pub(crate) fn by_size(table: &[usize; 7], size: usize) -> usize {
 }
 
 /// Minimum and maximum rows per block of [`Halo`](crate::cuda::formats::halo::Halo): a trade-off between halo
-/// size and resident blocks. Not measured.
+/// size and resident blocks. Guess.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
 
 /// Number of windows of [`Halo`](crate::cuda::formats::halo::Halo) that should fit the shared memory of a
-/// multiprocessor. Not measured.
+/// multiprocessor. Guess.
 pub const WINDOWS_OF_MULTIPROCESSOR: usize = 4;
 
 /// Resident parts of [`Ehyb`](crate::cuda::formats::ehyb::Ehyb) per multiprocessor, among which its shared
@@ -175,7 +175,7 @@ pub const FEWEST_RESIDENT_ROWS: usize = 64;
 pub const VECTOR_BLOCKS: usize = 4;
 
 /// Maximum number of iterations per launch of [`Resident`](crate::cuda::resident::Resident): enough that the
-/// cost of a launch is small, and few enough that the host does not wait long for results. Not measured; at
+/// cost of a launch is small, and few enough that the host does not wait long for results. Guess; at
 /// [`STEP_ALONE`] they take 3 ms.
 pub const MOST_RESIDENT_STEPS: usize = 512;
 
@@ -196,7 +196,7 @@ pub const REFILL_SLOTS: [usize; 2] = [4096, 2048];
 /// Threads per block of the refill kernel.
 pub const REFILL_THREADS: u32 = 512;
 
-/// Bytes from which arrays are transferred through pinned memory. Not measured; chosen as some tens of
+/// Bytes from which arrays are transferred through pinned memory. Guess, chosen as some tens of
 /// microseconds of copying.
 pub const STAGED_FROM: usize = 1 << 20;
 /// Bytes of pinned memory that are filled at a time. Large, because starting and awaiting all threads takes
@@ -204,7 +204,7 @@ pub const STAGED_FROM: usize = 1 << 20;
 pub const STAGE_BYTES: usize = 16 << 20;
 /// Number of stages (double buffering): the host fills one while the device empties another.
 pub const STAGES: usize = 2;
-/// Bytes that a thread copies at a time. Not measured.
+/// Bytes that a thread copies at a time. Guess.
 pub const STAGE_SHARE: usize = 256 << 10;
 
 /// A pool keeps freed memory while its total, in use or not, is at most the device's memory divided by this
@@ -258,5 +258,5 @@ pub const IDLE_QUEUES: usize = 4;
 /// returning the excess costs 2 ms of 180 (on an H100).
 pub const IDLE_BYTES: usize = 256 << 20;
 /// Maximum bytes of pinned memory that a queue keeps for reuse. The buffers of solves have 64 KiB each; spilled
-/// arrays are larger and are freed. Not measured.
+/// arrays are larger and are freed. Guess.
 pub const PINNED_BYTES: usize = 4 << 20;

@@ -419,7 +419,7 @@ pub(super) fn fastest(mut call: impl FnMut() -> Result<()>, wait: impl Fn() -> R
 /// Number of measurements of which the fastest counts.
 const ROUNDS: u32 = 5;
 
-/// Number of calls in one measurement. Not measured; chosen so that the start of a machine counts little.
+/// Number of calls in one measurement. Guess, chosen so that the start of a machine counts little.
 const CALLS: u32 = 10;
 
 impl<T: Real, M: Coprocessor<T>> LinearOperator for SplitMatrix<T, M> {

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Number of products in one measurement. Not measured; chosen so that the start of the GPUs counts little.
+/// Number of products in one measurement. Guess, chosen so that the start of the GPUs counts little.
 const PRODUCTS: usize = 20;
 
 /// A matrix distributed like the matrix of a [`MultiGpu`](super::MultiGpu).

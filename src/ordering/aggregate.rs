@@ -180,7 +180,7 @@ impl Tally {
     }
 }
 
-/// Number of clusters in a batch, whose edges are built by one task. Not measured.
+/// Number of clusters in a batch, whose edges are built by one task. Guess.
 const CLUSTERS_IN_BATCH: usize = 256;
 
 /// The part of the graph of clusters whose vertices are those of one batch.

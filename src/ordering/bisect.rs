@@ -15,16 +15,16 @@ use super::graph::Graph;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Number of times that the coordinates are smoothed. Not measured.
+/// Number of times that the coordinates are smoothed. Guess.
 const SMOOTHING: usize = 2;
 
 /// The directions, in both coordinates, across which cuts are tried.
 const DIRECTIONS: [[f32; 2]; 4] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]];
 
-/// Maximum number of refinement passes. Not measured.
+/// Maximum number of refinement passes. Guess.
 const PASSES: usize = 4;
 
-/// If a half has fewer vertices than this, one thread bisects both halves one after the other. Not measured; chosen
+/// If a half has fewer vertices than this, one thread bisects both halves one after the other. Guess, chosen
 /// as some tens of microseconds of work.
 const TASK: usize = 256;
 

@@ -29,16 +29,16 @@ use krysp_kernels::interrupt::{self, Phase};
 use rayon::prelude::*;
 
 /// Number of clusters in a run. Clusters must be much smaller than a run, so that their order determines the shape of
-/// the runs. Not measured.
+/// the runs. Guess.
 pub(super) const CLUSTERS_IN_RUN: usize = 64;
 
-/// Maximum number of clusters that are ordered as one graph. A graph with more is first partitioned into groups. Not
-/// measured; chosen as 2.5 groups.
+/// Maximum number of clusters that are ordered as one graph. A graph with more is first partitioned into groups. Guess,
+/// chosen as 2.5 groups.
 const WHOLE: usize = 20 * 1024;
-/// Approximate number of clusters in a group, small enough for the cache of a core. Not measured.
+/// Approximate number of clusters in a group, small enough for the cache of a core. Guess.
 const GROUP: f64 = 8.0 * 1024.0;
 
-/// Maximum number of rounds of swapping vertices. Further rounds would gain little. Not measured.
+/// Maximum number of rounds of swapping vertices. Further rounds would gain little. Guess.
 pub(super) const ROUNDS: u32 = 8;
 
 impl Permutation {

@@ -58,8 +58,8 @@ pub(super) struct Pattern<'a> {
     longest: usize,
 }
 
-/// A row with more entries than both `LONGEST` and `LONGEST_BY_MEAN` times the mean is treated as empty. Not
-/// measured; chosen so that meshes have no such row.
+/// A row with more entries than both `LONGEST` and `LONGEST_BY_MEAN` times the mean is treated as empty. Guess,
+/// chosen so that meshes have no such row.
 const LONGEST: usize = 512;
 const LONGEST_BY_MEAN: usize = 8;
 

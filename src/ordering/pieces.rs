@@ -19,7 +19,7 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// A piece of fewer than `size / SMALL` vertices joins another. Not measured.
+/// A piece of fewer than `size / SMALL` vertices joins another. Guess.
 const SMALL: usize = 4;
 
 /// Partitions a graph, ordered in runs of `run_length` vertices, into about `count` pieces of equal sizes.

@@ -33,10 +33,10 @@ struct Proposal {
 const STAYS: i32 = i32::MIN;
 
 /// A vertex also proposes moves with a gain down to `-MOST_LOSS`, because the vertex with which it is swapped may
-/// gain more. Not measured.
+/// gain more. Guess.
 const MOST_LOSS: i32 = 1;
 
-/// Minimum number of moves for one task. Not measured; chosen as some microseconds of work.
+/// Minimum number of moves for one task. Guess, chosen as some microseconds of work.
 const MOVES_PER_TASK: usize = 256;
 
 /// A proposed move of a vertex between two runs; carried out only when paired with a move in the opposite

@@ -3,7 +3,7 @@
 use super::{ascending, by_length_classes, total_power};
 use crate::error::Result;
 
-/// Maximum number of sets of processors that are examined. Not measured; these are all sets of up to 16 processors.
+/// Maximum number of sets of processors that are examined. Guess; these are all sets of up to 16 processors.
 const SETS: usize = 1 << 16;
 
 /// Distributes the rows in ascending length to the processors, in the order of processors that needs the

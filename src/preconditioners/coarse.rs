@@ -30,11 +30,11 @@ use rayon::prelude::*;
 use std::array::from_fn;
 
 /// Minimum average number of nodes per aggregate: with fewer, the coarse problem is not much cheaper than the fine
-/// one. Not measured.
+/// one. Guess.
 const NODES: usize = 32;
 
 /// A mode is dropped on an aggregate as linearly dependent if orthogonalization against the preceding modes leaves
-/// less than this fraction of its norm there. Not measured; chosen far above the rounding of modes that are given in
+/// less than this fraction of its norm there. Guess, chosen far above the rounding of modes that are given in
 /// single precision.
 const DEPENDENT: f64 = 1e-6;
 

@@ -41,7 +41,7 @@ const NAME: &str = "IC(0)";
 /// it, too.
 const FIRST_SHIFT: f64 = 1e-3;
 
-/// Largest shift: with a larger one, the factorization would approximate little but the diagonal. Not measured.
+/// Largest shift: with a larger one, the factorization would approximate little but the diagonal. Guess.
 const LAST_SHIFT: f64 = 1.1;
 
 /// An incomplete Cholesky factorization in host memory. It cannot be copied to a GPU; [`Isai`](super::Isai)

@@ -11,7 +11,7 @@ use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, SpaceOf, Vector, Wrapper};
 
-/// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row. Not measured.
+/// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row. Guess.
 pub(crate) const WEAK: f64 = 1e-6;
 
 /// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres)

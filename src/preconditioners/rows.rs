@@ -8,7 +8,7 @@ use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;
 use std::sync::{Mutex, PoisonError};
 
-/// Estimated number of values read per row, for dividing work among threads. Not measured; patterns of SPAI and FSAI
+/// Estimated number of values read per row, for dividing work among threads. Guess; patterns of SPAI and FSAI
 /// read 50 to some thousand.
 pub(super) const STREAMS: usize = 256;
 
@@ -16,7 +16,7 @@ pub(super) const STREAMS: usize = 256;
 /// about 0.1 ms. The time is estimated, not measured.
 const POLLED: u64 = 64;
 
-/// Number of rows whose patterns are collected together. Not measured.
+/// Number of rows whose patterns are collected together. Guess.
 const TOGETHER: usize = 64;
 
 /// The error of the first row that failed.

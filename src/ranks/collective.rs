@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 pub(super) const HALO: i32 = 2;
 /// Tag of messages that distribute a matrix.
 const EXCHANGE: i32 = 3;
-/// Number of times that a waiting rank polls the awaited operation before it polls for a failed rank. Not measured.
+/// Number of times that a waiting rank polls the awaited operation before it polls for a failed rank. Guess.
 const POLLS: usize = 64;
 /// Maximum wait for the message of a rank that is known, through its GPU, to have failed.
 #[cfg(feature = "cuda")]
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of rounds of polling after which a waiting rank sleeps between rounds. These rounds together take a few
-/// tenths of a millisecond. Not measured.
+/// tenths of a millisecond. Guess.
 const ROUNDS: usize = 20;
 
 /// The ranks of a communicator, and this one among them. Clones share the communicator.

@@ -6,11 +6,11 @@
 
 use krysp_kernels::cpu::run::threads::map_rows;
 
-/// Number of bytes that one thread processes at a time. Not measured; chosen as about 0.1 ms of work.
+/// Number of bytes that one thread processes at a time. Guess, chosen as about 0.1 ms of work.
 const BLOCK: usize = 1 << 20;
 
 /// Number of independent chains of multiplications. In a chain each multiplication depends on the one before; several
-/// chains hide the latency. Not measured; a multiplication has a latency of three to five cycles.
+/// chains hide the latency. Guess; a multiplication has a latency of three to five cycles.
 const CHAINS: usize = 8;
 
 const WORD: usize = size_of::<u64>();

@@ -22,13 +22,13 @@ use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 use std::ops::Range;
 
-/// Number of columns that are eliminated together. Not measured.
+/// Number of columns that are eliminated together. Guess.
 const BLOCK: usize = 32;
 
-/// Number of rows that are solved together, so that they stay in the L1 cache. Not measured.
+/// Number of rows that are solved together, so that they stay in the L1 cache. Guess.
 const ROWS: usize = 64;
 
-/// Number of columns of a register tile. Not measured; chosen so that two registers of rows times six columns,
+/// Number of columns of a register tile. Guess, chosen so that two registers of rows times six columns,
 /// with operands, fit 16 registers.
 const COLUMNS: usize = 6;
 
@@ -40,7 +40,7 @@ const DEPTH: usize = 192;
 /// Rows that are packed by one thread: whole tiles at every register width.
 const BAND: usize = 2 * MOST_LANES;
 
-/// Minimum number of multiply-adds of an update that uses register tiles. Not measured; chosen as the work of
+/// Minimum number of multiply-adds of an update that uses register tiles. Guess, chosen as the work of
 /// about 2 µs, below which packing takes a large part of the time.
 const TILED: usize = 16 * 1024;
 

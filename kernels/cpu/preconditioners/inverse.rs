@@ -17,11 +17,11 @@ use crate::cpu::run::threads;
 use crate::cpu::simd::{Lanes, Simd, Task, run};
 use crate::interrupt::Phase;
 
-/// Rows per panel: few enough that one thread inverts a diagonal block cheaply. Not measured.
+/// Rows per panel: few enough that one thread inverts a diagonal block cheaply. Guess.
 const PANEL: usize = 32;
 
-/// Number of rows that are updated together; each entry of the panel is loaded once for all of them. Not
-/// measured; chosen, with [`REGISTERS`], so that the sums fit the registers of AVX2.
+/// Number of rows that are updated together; each entry of the panel is loaded once for all of them. Guess,
+/// chosen, with [`REGISTERS`], so that the sums fit the registers of AVX2.
 const TOGETHER: usize = 4;
 
 /// Number of registers of a row that are updated together.

@@ -32,7 +32,7 @@ use std::sync::{Mutex, PoisonError};
 /// reading them took most of the factorization of `elast_bracket_p1_59k`.
 const AHEAD: usize = 2;
 
-/// Entries processed between two polls for interruption. Not measured; chosen as some tenths of a millisecond.
+/// Entries processed between two polls for interruption. Guess, chosen as some tenths of a millisecond.
 const POLLED: usize = 1 << 16;
 
 /// Minimum number of rows of a level that are sorted on all threads. A guess: about 0.1 ms of work.

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 /// Rows per chunk: a multiple of every SIMD width, slice height and small block size.
 pub const CHUNK: usize = 768;
 
-/// Maximum number of blocks of a vector. Not measured; chosen as more than the threads of most machines, and
+/// Maximum number of blocks of a vector. Guess, chosen as more than the threads of most machines, and
 /// few enough to be summed by one.
 pub const BLOCKS: usize = 256;
 

@@ -30,9 +30,9 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Maximum number of rows of a range in which the second stage only sets empty rows to zero. Not measured.
+/// Maximum number of rows of a range in which the second stage only sets empty rows to zero. Guess.
 const ROWS_OF_RANGE: usize = 1024;
-/// Maximum number of tiles per bunch. Not measured.
+/// Maximum number of tiles per bunch. Guess.
 const MOST_TILES: usize = 32;
 /// Maximum number of batches of 32 row starts that a warp reads per tile. A tile with more rows is *far*: its
 /// rows are found by a search.

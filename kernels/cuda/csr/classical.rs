@@ -38,7 +38,7 @@ pub(crate) const MANY: Source = Source {
     mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
-/// Number of entries that a thread loads before it uses the first of them. Not measured.
+/// Number of entries that a thread loads before it uses the first of them. Guess.
 pub(crate) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.

@@ -27,7 +27,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Items (entries and row ends) per lane. Not measured.
+/// Items (entries and row ends) per lane. Guess.
 const OF_LANE: usize = 8;
 /// Items per warp.
 const TILE: usize = OF_LANE * WARP;

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Size in bytes above which an allocation first queries the size of the device's memory. Not measured; chosen
+/// Size in bytes above which an allocation first queries the size of the device's memory. Guess, chosen
 /// so that small allocations take no query.
 const HUGE: usize = 1 << 30;
 

@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 
 /// Threads of a warp.
 pub(crate) const WARP: usize = 32;
-/// Maximum number of blocks of a launch with sums over the grid. Not measured; chosen as many more than are
+/// Maximum number of blocks of a launch with sums over the grid. Guess, chosen as many more than are
 /// resident on any GPU.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Bytes of each copy that measures the bandwidth of the bus: 0.3 ms at 55 GB/s.
 const MEASURED: usize = 16 << 20;
 
-/// Number of polls between two queries of the stream's state. Not measured; chosen so that queries are rare.
+/// Number of polls between two queries of the stream's state. Guess, chosen so that queries are rare.
 const POLLS: usize = 1000;
 
 /// Pinned memory for kernels of one queue, at the same address for host and device.

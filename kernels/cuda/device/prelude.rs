@@ -45,7 +45,7 @@ pub(crate) const PRELUDE: Source = Source {
     ],
 };
 
-/// Threads per block of most kernels. Not measured for each kernel; 256 threads allow full occupancy with up to
+/// Threads per block of kernels without a number of their own. Guess; 256 threads allow full occupancy with up to
 /// 32 registers each, and reductions over eight warps.
 pub(crate) const THREADS: u32 = 256;
 /// Maximum number of bytes that a thread loads with one instruction.
@@ -148,7 +148,7 @@ pub(crate) const TEAM_MEMBERS: usize = 8;
 pub(crate) const TEAM_MAIL: usize = 1024;
 
 /// Time in milliseconds that members of a team wait for another member to send its part of a sum or of a
-/// product. Not measured; chosen as much longer than any step, so that only a failed member exceeds it.
+/// product. Guess, chosen as much longer than any step, so that only a failed member exceeds it.
 pub(crate) const TEAM_TIMEOUT_MS: u32 = 10_000;
 
 /// A team as passed to kernels.

@@ -35,7 +35,7 @@ pub(crate) const MANY: Source = Source {
     mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
-/// Maximum number of diagonals whose offsets a kernel loads together. Not measured.
+/// Maximum number of diagonals whose offsets a kernel loads together. Guess.
 pub(crate) const BATCH: usize = 8;
 /// Offset that pads a batch: for every row, the column is outside the matrix.
 pub(crate) const NOWHERE: u32 = 1 << 31;

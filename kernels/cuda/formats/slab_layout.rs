@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Entries per lane of a chunk. Not measured.
+/// Entries per lane of a chunk. Guess.
 pub(crate) const OWN: usize = 8;
 /// Entries of a chunk, which a warp processes together.
 pub(crate) const CHUNK: usize = OWN * WARP;
@@ -282,7 +282,7 @@ fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
 
 /// The slabs of a matrix, with `width` columns each.
 fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
-    /// Approximate number of entries that a thread sorts at a time. Not measured; chosen as about a millisecond
+    /// Approximate number of entries that a thread sorts at a time. Guess, chosen as about a millisecond
     /// of work.
     const ENTRIES: usize = 1 << 18;
     let columns = pattern.columns();

@@ -37,5 +37,5 @@ impl<T: Real> Borders<T> {
     }
 }
 
-/// Number of empty rows that a thread sets to zero. Not measured.
+/// Number of empty rows that a thread sets to zero. Guess.
 pub(crate) const EMPTY_ROWS_PER_THREAD: usize = 4;

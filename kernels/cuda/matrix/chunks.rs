@@ -102,7 +102,7 @@ pub(crate) struct RawCsrByEntries {
 // SAFETY: has the layout of `CsrByEntries` in coo.cu
 unsafe impl DeviceRepr for RawCsrByEntries {}
 
-/// Number of entries of a lane in a tile. Not measured.
+/// Number of entries of a lane in a tile. Guess.
 pub(crate) const OF_LANE: usize = 4;
 /// Number of entries of a tile, which a warp processes together.
 pub(crate) const TILE: usize = OF_LANE * WARP;
@@ -181,7 +181,7 @@ impl Chunks {
 /// Lengths of rows, some of them padded so that each row much shorter than a chunk is in one chunk.
 fn filled_up(lengths: impl Iterator<Item = usize>, of_chunk: usize) -> Vec<usize> {
     /// Only rows at most `1 / SHORT` as long as a chunk are kept in one chunk, so that little padding is added.
-    /// Not measured; it bounds the padding by an eighth.
+    /// Guess; it bounds the padding by an eighth.
     const SHORT: usize = 8;
     let mut lengths: Vec<usize> = lengths.collect();
     let (mut end, mut before) = (0usize, None);

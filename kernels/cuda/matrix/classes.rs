@@ -19,9 +19,9 @@ pub(crate) const SOURCE: Source = Source {
 /// Maximum number of classes.
 const CLASSES: usize = 32;
 
-/// Maximum number of blocks that sort rows; each block reads the counts of all blocks. Not measured.
+/// Maximum number of blocks that sort rows; each block reads the counts of all blocks. Guess.
 const MOST_BLOCKS: usize = 256;
-/// Minimum number of rows per block. Not measured.
+/// Minimum number of rows per block. Guess.
 const LEAST_SHARE: usize = 1024;
 
 /// A list of rows on a device: a range of an array.

@@ -19,7 +19,7 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// Maximum length of a row. Each entry is compared with all others of its row, so that longer rows are permuted
-/// faster on the host. Not measured.
+/// faster on the host. Guess.
 const LONGEST: usize = 2048;
 
 impl<T: Real> DeviceCsr<T> {

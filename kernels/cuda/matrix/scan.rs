@@ -14,10 +14,10 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Numbers per block. Not measured.
+/// Numbers per block. Guess.
 const NUMBERS_OF_BLOCK: usize = 4096;
 
-/// Up to this many numbers are scanned by one block, in one launch instead of three. Not measured.
+/// Up to this many numbers are scanned by one block, in one launch instead of three. Guess.
 const NUMBERS_OF_ONE: usize = 2048;
 
 /// Replaces each number by the sum of all numbers before it; the last element, whose value is not used,

@@ -14,7 +14,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Lanes per row in `find_mirrored`. Not measured.
+/// Lanes per row in `find_mirrored`. Guess.
 const LANES: usize = 8;
 
 /// For each entry of the transpose, its index in the matrix.

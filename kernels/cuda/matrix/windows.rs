@@ -17,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Capacity of the hash table with which a thread block finds distinct columns. Not measured; 32 KiB of shared
+/// Capacity of the hash table with which a thread block finds distinct columns. Guess; 32 KiB of shared
 /// memory.
 const TABLE: usize = 8192;
 /// Maximum size of a halo that is found on a device: half of the table.

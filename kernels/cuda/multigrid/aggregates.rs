@@ -25,7 +25,7 @@ pub(crate) const SOURCE: Source = Source {
 const ROUNDS: [usize; 2] = [10, 4];
 
 /// Number of nodes from which rounds work on lists of undecided nodes, rebuilt every [`ROUNDS_OF_LIST`] rounds.
-/// For smaller graphs, building the lists takes as long as a round. The threshold itself was not measured.
+/// For smaller graphs, building the lists takes as long as a round. The threshold itself is a guess.
 const LISTED: usize = 1 << 16;
 /// See [`LISTED`].
 const ROUNDS_OF_LIST: usize = 2;

@@ -7,10 +7,9 @@ use crate::cuda::matrix::scan::scan;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
-/// Threads of a block in kernels that process one row per thread (short.cu). Not measured.
+/// Threads of a block in kernels that process one row per thread (short.cu). Guess.
 pub(super) const SHORT_THREADS: usize = 128;
-/// Maximum number of columns of such a row; more shared memory per row would mean fewer resident threads. Not
-/// measured.
+/// Maximum number of columns of such a row; more shared memory per row would mean fewer resident threads. Guess.
 pub(super) const SHORT: usize = 16;
 
 /// Launch configuration for one thread per short row.

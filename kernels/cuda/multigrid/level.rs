@@ -54,7 +54,7 @@ pub(crate) const MANY: Source = Source {
     ],
 };
 
-/// Minimum average number of entries per row for sorting rows by length. Not measured.
+/// Minimum average number of entries per row for sorting rows by length. Guess.
 const SORTED_FROM: usize = 8;
 
 /// Update of vectors by the result of a product, as passed to kernels.

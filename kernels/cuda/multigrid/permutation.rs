@@ -17,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes per row if rows have more than one entry on average. Not measured.
+/// Lanes per row if rows have more than one entry on average. Guess.
 const LANES: usize = 8;
 
 /// A permutation as passed to kernels.

@@ -31,7 +31,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Average number of terms `a_ik b_kj` per row of `A B` up to which one thread computes a row. Not measured;
+/// Average number of terms `a_ik b_kj` per row of `A B` up to which one thread computes a row. Guess,
 /// chosen as the threads of a warp.
 const SHORT_TERMS: f64 = 32.0;
 /// Value of [`Graph::capacity`] for products with one thread per row.

@@ -15,7 +15,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Average number of blocks per row from which 16 lanes share a row; below, 4 lanes do. Not measured.
+/// Average number of blocks per row from which 16 lanes share a row; below, 4 lanes do. Guess.
 const LONG: usize = 10;
 
 /// Strong connections (`None` if all are), and a flag for each node that is left out of aggregation. Both are

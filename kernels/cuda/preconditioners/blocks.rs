@@ -34,7 +34,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Threads per block of the kernels that invert. Not measured.
+/// Threads per block of the kernels that invert. Guess.
 const BLOCK: usize = 128;
 
 /// [`StoredAs`] as passed to kernels.

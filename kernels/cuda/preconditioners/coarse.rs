@@ -27,12 +27,12 @@ pub(crate) const SOURCE: Source = Source {
     )],
 };
 
-/// Number of rows per panel of the inversion. Not measured; chosen as a warp.
+/// Number of rows per panel of the inversion. Guess, chosen as a warp.
 const PANEL: u32 = 32;
 /// Rows of the dense matrix per thread block: one per warp.
 pub(crate) const DENSE_ROWS: u32 = 4;
 /// Maximum number of thread blocks that update rows without an aggregate. [`ROWS_ALONE`] is the minimum number
-/// of rows per such block. Not measured.
+/// of rows per such block. Guess.
 const BLOCKS_ALONE: usize = 1 << 14;
 const ROWS_ALONE: usize = 1024;
 

@@ -24,10 +24,10 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Systems" = RawFsai { a, a_columns, a_values, g, g_columns, g_values, failed })],
 };
 
-/// Threads per block of the kernels for rows with a fixed number of lanes. Not measured.
+/// Threads per block of the kernels for rows with a fixed number of lanes. Guess.
 const BLOCK: usize = 128;
 
-/// Lanes per row in `fsai_triangle`. Not measured.
+/// Lanes per row in `fsai_triangle`. Guess.
 const TRIANGLE_LANES: usize = 8;
 
 /// For each class of `fsai_classes`, the maximum length of rows, which is also the number of lanes per row; 0

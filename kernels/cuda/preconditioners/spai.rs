@@ -35,11 +35,10 @@ const CONCURRENT: [usize; 5] = [8, 4, 3, 2, 1];
 /// reserves per block.
 const FIXED: usize = 3 << 10;
 
-/// Maximum number of blocks per multiprocessor of a launch, enough to balance rows of different lengths. Not
-/// measured.
+/// Maximum number of blocks per multiprocessor of a launch, enough to balance rows of different lengths. Guess.
 const BLOCKS: usize = 64;
 
-/// Maximum bytes of device memory for problems that do not fit in shared memory. Not measured; chosen as a
+/// Maximum bytes of device memory for problems that do not fit in shared memory. Guess, chosen as a
 /// small part of the memory of any supported GPU.
 const SCRATCH: usize = 256 << 20;
 

@@ -71,7 +71,7 @@ const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
 pub(super) const COUNTED: usize = 1024;
 
 /// Maximum number of rows of the inverse that share a problem of a block: each warp of the block computes one
-/// row. Not measured.
+/// row. Guess.
 pub(super) const MEMBERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use crate::io::file::{inflated, load};
 use krysp_kernels::interrupt::Phase;
 
 /// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
-/// piece does not matter. Not measured; chosen as a quarter of an L2 cache of 1 MiB.
+/// piece does not matter. Guess, chosen as a quarter of an L2 cache of 1 MiB.
 const PIECE: usize = 256 << 10;
 
 /// Reads a file, plain or gzipped. Gzip is recognized by the first bytes, not by the name.

@@ -12,7 +12,7 @@ use super::number::{Number, print};
 use super::{Content, Coordinate, LARGEST_DIMENSION, Symmetry};
 use crate::error::WriteError;
 
-/// Bytes of text that are collected before they are written to the file. Not measured; chosen as many more bytes than
+/// Bytes of text that are collected before they are written to the file. Guess, chosen as many more bytes than
 /// a line has, so that calls of the system are rare.
 const BUFFER: usize = 64 << 10;
 

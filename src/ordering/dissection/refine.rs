@@ -26,7 +26,7 @@ const RAISED: u8 = 4;
 const LOOKAHEAD: usize = 5;
 const LOOKAHEADS: [usize; 2] = [50, 400];
 
-/// Weight that an empty separator or part counts as, less than the weight of a vertex. Not measured; any positive
+/// Weight that an empty separator or part counts as, less than the weight of a vertex. Guess; any positive
 /// weight below 1 keeps the quotient of the criterion finite.
 const EMPTY: f64 = 0.5;
 

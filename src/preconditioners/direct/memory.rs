@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::memory::free_for;
 use krysp_kernels::buffer::{Buffer, Plain};
 
-/// Default limit, as a fraction of the free memory. Not measured; it leaves a quarter for vectors and other programs.
+/// Default limit, as a fraction of the free memory. Guess; it leaves a quarter for vectors and other programs.
 const SHARE: f64 = 0.75;
 
 /// Memory limit of a direct factorization.

@@ -77,7 +77,7 @@ impl Pivoting {
 const REGULAR: f64 = 64.0;
 
 /// `Pivoting::rounding` of `Tolerant` is `EPSILON^TOLERANT`, 3e-13 in `f64`. Smaller pivots would make the solution
-/// so large that rounding errors dominate it. Not measured.
+/// so large that rounding errors dominate it. Guess.
 const TOLERANT: f64 = 0.8;
 
 /// Symmetry of a pattern, and strength of a diagonal.

@@ -19,8 +19,8 @@ use krysp_solvers::Element;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Columns are exchanged if the magnitude of the pivot is below this fraction of the largest in its row. Not
-/// measured; Saad recommends 0.1 to 0.01 for ILUTP.
+/// Columns are exchanged if the magnitude of the pivot is below this fraction of the largest in its row.
+/// Guess; Saad recommends 0.1 to 0.01 for ILUTP.
 const PIVOTING: f64 = 0.1;
 
 /// Number of entries read between two polls for interruption: some 0.2 ms. The time is estimated, not measured.

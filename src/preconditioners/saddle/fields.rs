@@ -11,8 +11,8 @@ use krysp_solvers::{Element, Space};
 /// ratio is 0 or above 1e-3).
 const ZERO: f64 = 1e-13;
 
-/// Relative rounding error up to which a negative 2 x 2 principal minor of a semidefinite block is accepted. Not
-/// measured; chosen as the square root of the machine epsilon.
+/// Relative rounding error up to which a negative 2 x 2 principal minor of a semidefinite block is accepted. Guess,
+/// chosen as the square root of the machine epsilon.
 const ROUNDING: f64 = 1e-8;
 
 /// Maximum fraction of the coupling entries without a mirrored entry; rows of boundary conditions lack some
