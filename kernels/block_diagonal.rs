@@ -171,7 +171,7 @@ pub struct StoredRows {
     pub halves: usize,
 }
 
-/// Whether two lists of slices describe the same blocks; the types of their values may differ.
+/// Returns whether two lists of slices describe the same blocks; the types of their values may differ.
 #[cfg(feature = "cuda")]
 pub(crate) fn same_blocks(some: &[Slice], others: &[Slice]) -> bool {
     let blocks = |slice: &Slice| (slice.first, slice.starts, slice.rows);

@@ -65,7 +65,7 @@ pub struct Buffer<T> {
     owner: Owner,
 }
 
-/// How the memory was allocated, which decides how it is freed.
+/// Origin of the memory, which determines how it is freed.
 enum Owner {
     Aligned { base: NonNull<u8>, layout: Layout },
     Vec { capacity: usize },

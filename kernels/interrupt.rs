@@ -95,7 +95,7 @@ impl Scope {
         CURRENT.with(|current| current.borrow().clone())
     }
 
-    /// Whether operations inside the scope should stop.
+    /// Returns whether operations inside the scope should stop.
     pub fn is_raised(&self) -> bool {
         (self.0.is_raised)() || self.0.outer.as_ref().is_some_and(Scope::is_raised)
     }
@@ -113,7 +113,7 @@ impl Scope {
     }
 }
 
-/// Whether the scope of the current thread is interrupted; false outside of any scope.
+/// Returns whether the scope of the current thread is interrupted; false outside of any scope.
 pub fn is_raised() -> bool {
     CURRENT.with(|current| current.borrow().as_ref().is_some_and(Scope::is_raised))
 }
@@ -153,7 +153,7 @@ impl Phase {
         self.advance(0)
     }
 
-    /// Whether the scope was interrupted. Parallel loops that cannot return an error skip their remaining
+    /// Returns whether the scope was interrupted. Parallel loops that cannot return an error skip their remaining
     /// work, and their caller checks.
     pub fn is_raised(&self) -> bool {
         self.check().is_err()

@@ -1,6 +1,6 @@
 //! Strategies for distributing the entries of a CSR matrix over threads.
 
-/// How threads share a matrix in compressed sparse rows (CSR).
+/// Division of a matrix in compressed sparse rows (CSR) among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// On a GPU, chooses one of the others by the distribution of row lengths. In host memory, the same as

@@ -120,7 +120,7 @@ impl Windows {
         self.own(block).len() + self.halo(block).len()
     }
 
-    /// Whether there are no blocks.
+    /// Returns whether there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }

@@ -52,7 +52,7 @@ pub(crate) fn rounding_limit<V: Vector>(
     Ok(ROUNDING * V::Elem::EPSILON * norm::<V>(w.norm_squared())?)
 }
 
-/// Whether `⟨u, A v⟩ = ⟨v, A u⟩` up to a relative tolerance, where `v` is `u` with pseudo-random signs.
+/// Returns whether `⟨u, A v⟩ = ⟨v, A u⟩` up to a relative tolerance, where `v` is `u` with pseudo-random signs.
 pub(crate) fn is_symmetric<V: Vector>(
     a: &dyn LinearOperator<Vector = V>,
     u: &V,

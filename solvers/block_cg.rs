@@ -94,7 +94,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         x: &MultiVector<V>,
         state: &mut BlockCgState<V>,
     ) -> Result<ScalarOf<MultiVector<V>>> {
-        // a second solve finds the vectors as the first one left them
+        // the previous solve has closed vectors of this space
         state.directions.open_all();
         state.q.join(x.space());
         system.residual(x, &mut state.q)

@@ -65,8 +65,8 @@ use std::ops::Range;
 const IMAGE: &str = "A M⁻¹ V";
 
 /// Maximum number of orthonormalizations of a block. The second one finds the block orthonormal, unless its
-/// vectors were so nearly dependent that rounding errors in the span of the basis were enlarged again. By the
-/// analysis, not measured.
+/// vectors were so nearly dependent that rounding errors in the span of the basis were enlarged again. Guess that
+/// follows from this analysis.
 const PASSES: usize = 3;
 
 impl<V: Vector> BlockMethod<V> for GeneralizedMinimalResidual {

@@ -29,7 +29,7 @@ pub trait Element:
     /// Converts from `f64`, rounding to nearest.
     fn from_f64(value: f64) -> Self;
 
-    /// Whether the number is neither infinite nor NaN.
+    /// Returns whether the number is neither infinite nor NaN.
     fn is_finite(self) -> bool;
 
     /// Real part in double precision, for reports.

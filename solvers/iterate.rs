@@ -313,7 +313,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         scale / report.rhs_norm.max(report.history[0])
     }
 
-    /// Whether the latest true residual is so small that rounding errors in its computation matter.
+    /// Returns whether the latest true residual is so small that rounding errors in its computation matter.
     pub(crate) fn near_rounding(&self) -> bool {
         self.report.backward_error <= NEAR_ROUNDING * V::Elem::EPSILON
     }

@@ -27,7 +27,7 @@ struct Column<V> {
     is_guessed: bool,
     /// Outcome of its run, until its solve ends.
     outcome: Option<Outcome>,
-    /// Whether the solve has ended, with a complete report.
+    /// True if the solve has ended, with a complete report.
     has_ended: bool,
 }
 
@@ -38,7 +38,7 @@ impl<V> Default for Column<V> {
     }
 }
 
-/// What all columns of a group share.
+/// Data that all columns of a group share.
 pub(crate) struct Run<'s, K, J, V: Vector> {
     pub(crate) on: Operators<'s, V>,
     pub(crate) joining: &'s Joining<K, J, V>,
@@ -80,7 +80,7 @@ impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
         })
     }
 
-    /// Whether the solve of a column has ended.
+    /// Returns whether the solve of a column has ended.
     pub(crate) fn has_ended(&self, column: usize) -> bool {
         self.columns[column].has_ended
     }

@@ -25,7 +25,7 @@ pub(crate) struct Course {
     pub(crate) threshold: f64,
     /// The iteration of the next check whether rounding makes the threshold unreachable.
     pub(crate) check_at: usize,
-    /// States whether `x` was too large at the previous check. One such check is not conclusive: a method may
+    /// True if `x` was too large at the previous check. One such check is not conclusive: a method may
     /// pass through large iterates.
     was_out: bool,
 }

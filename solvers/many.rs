@@ -43,9 +43,9 @@ use std::time::Instant;
 pub(crate) struct Joining<K, J, V: Vector> {
     /// Returns the method that advances all columns, given the method of a single solve.
     pub(crate) method: fn(&K) -> &J,
-    /// Whether the columns of a group share one search space.
+    /// True if the columns of a group share one search space.
     pub(crate) shares: bool,
-    /// Whether joint steps are faster than separate solves, for an operator, a preconditioner and a number of
+    /// Returns whether joint steps are faster than separate solves, for an operator, a preconditioner and a number of
     /// columns.
     pub(crate) pays: fn(&dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>, usize) -> bool,
 }
@@ -115,7 +115,7 @@ where
     const LOCKSTEP: Joining<K, K, A::Vector> =
         Joining { method: |method| method, shares: false, pays: StepsOf::<A::Vector>::lockstep_pays };
 
-    /// Whether `columns` systems are solved in lockstep. Used by plans.
+    /// Returns whether `columns` systems are solved in lockstep. Used by plans.
     #[doc(hidden)]
     pub fn runs_in_lockstep(&self, columns: usize) -> bool {
         let on = Operators { a: &self.operator, m: &self.preconditioner };

@@ -13,7 +13,7 @@ pub struct System<'s, V: Vector> {
     pub m: &'s dyn LinearOperator<Vector = V>,
     /// The right-hand side.
     pub b: &'s V,
-    /// How the residual `b − A x` is computed.
+    /// Arithmetic with which the residual `b − A x` is computed.
     pub arithmetic: Arithmetic,
     /// Number of consecutive breakdowns before this start, without progress between them. A method may start
     /// differently after each.
@@ -32,7 +32,7 @@ pub enum Symmetry {
     Both,
 }
 
-/// How the residual `b − A x` is computed.
+/// Ways of computing the residual `b − A x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
     /// No product: `x` is zero, so the residual is `b`.
@@ -157,7 +157,7 @@ pub trait Method<V: Vector>: 'static {
         Symmetry::Nothing
     }
 
-    /// Whether restarting from the true residual may help after a breakdown.
+    /// Returns whether restarting from the true residual may help after a breakdown.
     fn restarts_after_breakdown(&self) -> bool {
         false
     }

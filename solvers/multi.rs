@@ -193,7 +193,7 @@ impl<S: Space> MultiSpace<S> {
         MultiSpace { of_column: of_column.clone(), open: self.open.clone() }
     }
 
-    /// Whether operations change this column.
+    /// Returns whether operations change this column.
     pub(crate) fn is_open(&self, column: usize) -> bool {
         self.open[column].load(Relaxed)
     }

@@ -94,7 +94,7 @@ pub trait LinearOperator: Send + Sync {
         0
     }
 
-    /// Whether every application queues the same work on the GPU, so that the work can be recorded and
+    /// Returns whether every application queues the same work on the GPU, so that the work can be recorded and
     /// replayed. In host memory the result has no meaning.
     fn replays(&self) -> bool {
         false

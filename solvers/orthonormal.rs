@@ -1,4 +1,4 @@
-//! What block methods share: orthonormal bases of blocks of vectors, and combinations of their vectors.
+//! Operations shared by block methods: orthonormal bases of blocks of vectors, and combinations of their vectors.
 //!
 //! A block is orthonormalized by the Cholesky factorization of its Gram matrix. The factorization reveals the
 //! rank (Ji and Li 2017, "A breakdown-free block conjugate gradient method"): a vector that depends nearly
@@ -131,7 +131,7 @@ struct Factor {
     c: Matrix,
     /// Indices of the vectors that are kept, in ascending order.
     kept: Few<usize>,
-    /// Whether all kept vectors are clearly independent of the preceding ones. Otherwise the dependent ones
+    /// True if all kept vectors are clearly independent of the preceding ones. Otherwise the dependent ones
     /// are not yet orthogonal to them.
     is_clear: bool,
 }
@@ -174,7 +174,7 @@ impl Factor {
     }
 }
 
-/// Whether the columns are solved without a preconditioner.
+/// Returns whether the columns are solved without a preconditioner.
 pub(crate) fn is_identity<V: Vector>(system: &System<'_, MultiVector<V>>) -> bool {
     matches!(system.m.form(), Form::Identity)
 }

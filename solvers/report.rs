@@ -4,7 +4,7 @@ use crate::Evidence;
 use std::fmt;
 use std::time::Duration;
 
-/// How a solve ended.
+/// Outcome of a solve.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -97,7 +97,7 @@ impl ConditionEstimate {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// How the solve ended.
+    /// Outcome of the solve.
     pub outcome: Outcome,
     /// Number of iterations.
     pub iterations: usize,
@@ -151,7 +151,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Whether the solution meets the tolerance.
+    /// Returns whether the solution meets the tolerance.
     pub fn converged(&self) -> bool {
         self.outcome == Outcome::Converged
     }

@@ -341,7 +341,7 @@ pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcom
     }
 }
 
-/// Whether one of the steps in flight will probably end the solve, assuming that they reduce the residual by
+/// Returns whether one of the steps in flight will probably end the solve, assuming that they reduce the residual by
 /// the same factor as the same number of steps before them.
 fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
     let Some(latest) = residuals.last() else { return false };
@@ -349,7 +349,7 @@ fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
     in_flight > 0 && before.is_some_and(|before| latest * latest <= threshold * before)
 }
 
-/// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its
+/// Returns whether any process that shares the vectors wants to end the solve, because its token was cancelled or its
 /// time limit is reached. All processes get the same answer.
 pub(crate) fn interrupted<S: Space>(
     space: &S,

@@ -30,7 +30,7 @@ pub struct StagnationWindow {
     pub fall: f64,
 }
 
-/// Why a solve ended as [`Stagnated`](crate::Outcome::Stagnated).
+/// Reason why a solve ended as [`Stagnated`](crate::Outcome::Stagnated).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Evidence {

@@ -24,7 +24,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether `value` meets the condition.
+    /// Returns whether `value` meets the condition.
     pub fn holds(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -35,12 +35,12 @@ impl Condition {
     }
 }
 
-/// How a step ended.
+/// Ending of a step: it was completed, or a watched number failed its condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
     /// The step is complete, and its numbers are recorded.
     Completed {
-        /// States whether this is the last step: its residual meets the threshold or is not finite. Later
+        /// True if this is the last step: its residual meets the threshold or is not finite. Later
         /// steps change nothing.
         last: bool,
     },
@@ -65,7 +65,7 @@ pub trait Steps<V: Vector>: Sized + Send {
         Self::LAG
     }
 
-    /// Whether lockstep, in which the host waits for every step, is faster than separate solves for several
+    /// Returns whether lockstep, in which the host waits for every step, is faster than separate solves for several
     /// right-hand sides.
     fn lockstep_pays(
         a: &dyn LinearOperator<Vector = V>,

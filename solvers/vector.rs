@@ -98,13 +98,13 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     /// do not wait for it.
     fn report_failure(&self, _error: &Error) {}
 
-    /// Whether solves on this thread should end because of a request from outside the solver. Spaces whose
+    /// Returns whether solves on this thread should end because of a request from outside the solver. Spaces whose
     /// vectors are shared by several processes return false.
     fn is_interrupted(&self) -> bool {
         false
     }
 
-    /// Whether vectors of this space have no entries.
+    /// Returns whether vectors of this space have no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

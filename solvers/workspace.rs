@@ -1,4 +1,4 @@
-//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and the result of the
+//! Data that a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and the result of the
 //! symmetry test.
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
@@ -19,7 +19,7 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     /// Part of the solution that is accumulated separately (group-wise update). While `is_folded`, the
     /// solution is `folded + x`.
     folded: Option<V>,
-    /// Whether `folded` holds a part of the solution.
+    /// True if `folded` holds a part of the solution.
     is_folded: bool,
     /// Two vectors of workspace for norms and rounding limits.
     scratch: Option<[V; 2]>,

@@ -23,7 +23,7 @@ pub enum Error {
         got: usize,
         /// The required length.
         expected: usize,
-        /// What determines the length.
+        /// Reason for the required length.
         why: &'static str,
     },
     /// An index lies outside the matrix.
@@ -242,7 +242,7 @@ pub enum Error {
     Declaration {
         /// The name of the declaration's method in [`Plan`](crate::Plan).
         what: &'static str,
-        /// What is required, what was found, and where.
+        /// Message that says what is required, what was found, and where.
         why: String,
     },
     /// A name is unknown.
@@ -278,7 +278,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// Message that says what is wrong, and what to do.
         why: String,
     },
     /// A saved file cannot be used here.
@@ -398,9 +398,9 @@ pub enum SavedFileError {
     /// The file holds another type of object, or one for another kind of device or element type.
     #[error("expected {here}, but it holds {saved}: save again")]
     Kind {
-        /// What was saved.
+        /// Description of the saved object.
         saved: String,
-        /// What is loaded.
+        /// Description of the object to be loaded.
         here: String,
     },
     /// The file names a format that is not among those given.

@@ -57,7 +57,7 @@ impl Interrupt {
         self.scope.run(work)
     }
 
-    /// Whether the work in the scope should end.
+    /// Returns whether the work in the scope should end.
     pub fn is_raised(&self) -> bool {
         self.scope.is_raised()
     }

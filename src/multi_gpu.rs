@@ -113,7 +113,7 @@ impl<T: Real> MultiGpu<T> {
         MultiGpu::cut(gpus, csr, powers)
     }
 
-    /// As [`MultiGpu::by_powers`], but several of `gpus` may be CUDA streams of one GPU, for tests on a machine
+    /// Like [`MultiGpu::by_powers`], but several of `gpus` may be CUDA streams of one GPU, for tests on a machine
     /// with a single GPU. Parts wait for each other, so the kernels of all must fit on that GPU at the same
     /// time.
     #[cfg(any(test, feature = "testing"))]

@@ -235,7 +235,7 @@ impl<T: Real> Scaling<T> {
         self.row_factors.len()
     }
 
-    /// As [`Scaling::rhs`], for a vector in the order of the space.
+    /// Like [`Scaling::rhs`], for a vector in the order of the space.
     pub(crate) fn rhs_in_place_order(&self, b: &[T], to: &mut Vec<T>) {
         to.clear();
         to.extend((0..b.len()).map(|place| {
@@ -255,7 +255,7 @@ impl<T: Real> Scaling<T> {
         scaled
     }
 
-    /// As [`Scaling::unscale`], for a vector in the order of the space.
+    /// Like [`Scaling::unscale`], for a vector in the order of the space.
     pub(crate) fn unscale_in_place_order(&self, x: &mut [T]) {
         x.iter_mut().zip(&self.column_factors).for_each(|(x, &factor)| *x *= factor);
     }

@@ -1,6 +1,6 @@
 //! Spellings of the names of methods, preconditioners and formats.
 
-/// Whether two spellings are the same name. Case, blanks and punctuation are ignored, and a format may be named by its Rust type
+/// Returns whether two spellings are the same name. Case, blanks and punctuation are ignored, and a format may be named by its Rust type
 /// or by its printed name: `sell`, `Sell` and `SELL-P`; `symbsr`, `SymBsr` and `symmetric BSR`.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     normalized(one) == normalized(other)

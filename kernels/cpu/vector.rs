@@ -36,7 +36,7 @@ fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
     }
 }
 
-/// Whether to write a vector of this length with non-temporal stores.
+/// Returns whether to write a vector of this length with non-temporal stores.
 pub(crate) fn streams<T>(len: usize) -> bool {
     len * size_of::<T>() >= STREAMED_FROM
 }

@@ -215,7 +215,7 @@ pub const POOL_SHARE: usize = 8;
 /// Number of steps (iterations) queued ahead of the last step whose results the host has read: enough that
 /// the device does not wait for the host even with a small system (st7_20k).
 pub const LAG: usize = 8;
-/// As [`LAG`], for steps that move [`LONG_STEP`] bytes or more: two of them take longer than the host needs
+/// Like [`LAG`], for steps that move [`LONG_STEP`] bytes or more: two of them take longer than the host needs
 /// to queue another, and steps queued after the last one of a solve are wasted (p7_128 with multigrid: 13
 /// steps, and 8 wasted ones with [`LAG`]).
 pub const LAG_OF_LONG: usize = 2;

@@ -51,7 +51,7 @@ impl CopyDecision {
     }
 }
 
-/// Whether a preconditioner can be converted together with the matrix.
+/// Returns whether a preconditioner can be converted together with the matrix.
 pub(crate) fn can_convert<T: Number>(m: &OnHost<'_, T>) -> bool {
     matches!(m.form(), Form::Identity | Form::Diagonal(_))
 }

@@ -80,11 +80,11 @@ pub(crate) use with_either;
 
 /// A matrix in the memory of a device.
 pub(crate) enum Placed<T: Real> {
-    /// In CSR in host memory, only to build preconditioners from.
+    /// Matrix in CSR in host memory, used only to build preconditioners.
     Given(Csr<T>),
-    /// In host memory, in the format chosen for the CPU.
+    /// Matrix in host memory, in the format chosen for the CPU.
     Host(Operator<HostVector<T>>),
-    /// In the memory of a GPU, in the format chosen for it.
+    /// Matrix in the memory of a GPU, in the format chosen for it.
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Operator<CudaVector<T>>>),
 }
@@ -412,7 +412,7 @@ impl Matrix {
         with_either!(&self.inner, placed => placed.shape())
     }
 
-    /// Whether the element type is `float32`.
+    /// Returns whether the element type is `float32`.
     #[getter]
     fn single(&self) -> bool {
         matches!(self.inner, Either::Single(_))

@@ -34,7 +34,7 @@ pub(crate) struct Report {
     /// The attempts of a plan, in order, one line each; empty for a single method.
     #[pyo3(get)]
     attempts: Vec<String>,
-    /// Whether the recomputed residual meets the tolerance.
+    /// True if the recomputed residual meets the tolerance.
     #[pyo3(get)]
     converged: bool,
     /// Number of iterations.

@@ -86,7 +86,7 @@ pub(crate) struct Options {
     max_iterations: usize,
     restart: usize,
     watch: Watch,
-    /// Whether to stop when a converted copy of the matrix is expected to save time.
+    /// True if the solve stops when a converted copy of the matrix is expected to save time.
     stop_for_copy: bool,
 }
 
@@ -120,7 +120,7 @@ impl<'py, T: Number> Given<'py, T> {
 }
 
 impl<T: Number> Given<'_, T> {
-    /// Whether applying the operator calls a function of the user.
+    /// Returns whether applying the operator calls a function of the user.
     fn is_of_user(&self) -> bool {
         matches!(self, Given::Function(_))
     }

@@ -25,7 +25,7 @@ static ON_GPU: AtomicU32 = AtomicU32::new(0);
 /// holds the GIL, so the lock is free in the child.
 static OWN: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
 
-/// Whether this process owns the resource whose owner is stored in `owner`. The first process that calls this becomes the owner.
+/// Returns whether this process owns the resource whose owner is stored in `owner`. The first process that calls this becomes the owner.
 fn is_mine(owner: &AtomicU32) -> bool {
     let id = process::id();
     match owner.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed) {
@@ -95,7 +95,7 @@ impl Threads {
         }
     }
 
-    /// Whether there are threads other than the calling one.
+    /// Returns whether there are threads other than the calling one.
     pub(crate) fn are_others(self) -> bool {
         !matches!(self, Threads::Caller)
     }

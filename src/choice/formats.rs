@@ -13,8 +13,8 @@ use crate::saved::{FileReader, InconsistentData, Loaded, Saved};
 use crate::spelling::same_name;
 use std::fmt;
 
-/// Host memory with the formats that may be chosen there: those of krysp, and those of other crates. It takes the
-/// place of [`Host`](crate::Host) wherever a machine is given.
+/// Host memory with the formats that may be chosen there: those of krysp, and those of other crates. It can be
+/// passed in place of [`Host`](crate::Host) wherever a machine is expected.
 ///
 /// ```
 /// use krysp::choice::Formats;

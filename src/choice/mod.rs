@@ -19,10 +19,9 @@
 //! product of the [`ProductWork`] of a product (bytes, gathers, rows, waits) and the [`CostModel`] of the
 //! format on this kind of machine, plus a constant. Cost models are fitted to half of the matrices of the
 //! committed measurements (`benches/record`) and validated on the other half (`benches/judge/main.rs`). Each
-//! format defines its cost model and estimates its work in its own file in `src/formats`; one of another crate is
-//! in [`Formats`]. The estimates need
-//! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
-//! only, and [`Choice::of`] works for machines that are not available.
+//! format defines its cost model and estimates its work in its own file in `src/formats`; formats of other crates are
+//! added to [`Formats`]. The estimates need only row lengths, diagonals, blocks and column spans, so that the matrix
+//! is converted to the chosen format only, and [`Choice::of`] works for machines that are not available.
 
 mod border;
 mod calibrate;
@@ -172,7 +171,7 @@ impl<V: Vector> std::fmt::Debug for Operator<V> {
     }
 }
 
-/// Whether two names, of a type or as printed, denote the same format. Case, blanks and punctuation are
+/// Returns whether two names, of a type or as printed, denote the same format. Case, blanks and punctuation are
 /// ignored, as in [`Operator::in_format`].
 ///
 /// ```

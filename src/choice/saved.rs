@@ -44,8 +44,8 @@ impl<V: Vector<Elem: Real>> Operator<V> {
     /// Loads an operator that [`Operator::save`] wrote on the same kind of machine.
     ///
     /// Returns [`Error::Saved`](crate::Error::Saved), with the reason, for a file of another kind, version or
-    /// processor, for one with formats that the machine lacks, and for a truncated or damaged file. The file must not be truncated while it is read: most
-    /// operating systems kill the process in that case.
+    /// processor, for one with formats that the machine lacks, and for a truncated or damaged file. The file must
+    /// not be truncated while it is read: most operating systems kill the process in that case.
     pub fn load<M: Machine<V::Elem, Vector = V>>(path: impl AsRef<Path>, machine: &M) -> Result<Operator<V>> {
         let kind = <M as Stores<V::Elem>>::KIND;
         let found = read(path.as_ref(), &keys::<V::Elem>(kind), |from, _| {

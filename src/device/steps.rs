@@ -32,7 +32,7 @@ impl<T: Real> OnChip<T> for Coarse<T> {
 #[derive(Debug)]
 pub struct CudaSteps<T: Real> {
     pub(crate) steps: cuda::Steps<T>,
-    /// States whether this GPU has the whole system, not a part of one that a team of GPUs shares. The
+    /// True if this GPU has the whole system, not a part of one that a team of GPUs shares. The
     /// members of a team must enqueue the same number of steps.
     alone: bool,
 }

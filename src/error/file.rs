@@ -48,9 +48,9 @@ pub enum ReadError {
         path: Option<PathBuf>,
         /// The line, counted from 1; for a gzip file, in the decompressed text.
         line: u64,
-        /// What the line should have.
+        /// Content that the line should have.
         expected: String,
-        /// What the line has instead.
+        /// Content that the line has.
         found: String,
     },
 }
@@ -82,9 +82,9 @@ pub enum WriteError {
     /// The matrix is inconsistent, so the file could not be read again.
     #[error("expected {expected}, found {found}")]
     Content {
-        /// What the matrix should have.
+        /// Content that the matrix should have.
         expected: String,
-        /// What the matrix has instead.
+        /// Content that the matrix has.
         found: String,
     },
 }

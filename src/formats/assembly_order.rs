@@ -7,7 +7,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{fill_by_rows, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 
-/// How assembled values are mapped to the entries of sorted rows.
+/// Mapping from assembled values to the entries of sorted rows.
 #[derive(Debug)]
 pub(crate) enum AssemblyOrder {
     /// Both orders are the same.

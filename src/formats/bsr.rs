@@ -233,7 +233,7 @@ fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
     csr.rows().is_multiple_of(size) && csr.cols().is_multiple_of(size)
 }
 
-/// Whether the rows of a block row have equal patterns.
+/// Returns whether the rows of a block row have equal patterns.
 fn rows_are_equal(pattern: &Pattern, block_row: usize, size: usize) -> bool {
     let first = block_row * size;
     (first + 1..first + size).all(|row| pattern.row(row) == pattern.row(first))

@@ -27,7 +27,7 @@ use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows};
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
-/// How a GPU sums rows whose entries are distributed over several warps.
+/// Method by which a GPU sums rows whose entries are distributed over several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
     /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise
@@ -47,7 +47,7 @@ pub enum Crossing {
 /// Options of the conversion to COO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CooOptions {
-    /// How a GPU sums rows whose entries are distributed over several warps. In host memory only
+    /// Method by which a GPU sums rows whose entries are distributed over several warps. In host memory only
     /// [`Crossing::Automatic`] is accepted.
     pub crossing: Crossing,
 }

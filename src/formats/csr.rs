@@ -34,7 +34,7 @@ use std::sync::{Arc, LazyLock};
 /// Options of products with a CSR matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CsrOptions {
-    /// How threads share the rows.
+    /// Division of the rows among threads.
     pub strategy: Strategy,
 }
 
@@ -63,7 +63,7 @@ impl<T: Real> Csr<T> {
         Csr { source, values, strategy: Strategy::Automatic }
     }
 
-    /// Sets how threads share the rows, here and on a GPU to which the matrix is moved.
+    /// Sets the division of the rows among threads, here and on a GPU to which the matrix is moved.
     ///
     /// ```
     /// use krysp::Csr;
@@ -78,7 +78,7 @@ impl<T: Real> Csr<T> {
         Csr { strategy, ..self }
     }
 
-    /// How threads share the rows.
+    /// Division of the rows among threads.
     pub fn strategy(&self) -> Strategy {
         self.strategy
     }

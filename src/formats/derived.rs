@@ -13,7 +13,7 @@ use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
-/// How a square matrix was derived from another one, so that the derived matrix can be refreshed when the
+/// Relation of a derived square matrix to the original one, by which the derived matrix is refreshed when the
 /// values of the original change.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivation {

@@ -8,20 +8,20 @@
 //! | [`Offered`] | its names, cost models and predicted work, by which [`Operator::auto`](crate::Operator::auto) chooses |
 //! | [`Saved`], [`saved!`] | its arrays in files of operators and plans |
 //!
-//! [`Formats`](crate::choice::Formats) is a machine with the formats of krysp and yours. It takes the place of
-//! [`Host`](crate::Host) for operators and plans. With the feature `testing`, `krysp::testing::laws::format` checks
-//! what every format obeys. `examples/padded_format` in the repository is a complete crate with a format, a
+//! [`Formats`](crate::choice::Formats) is a machine with the formats of krysp and yours. It is passed in
+//! place of [`Host`](crate::Host) to operators and plans. With the feature `testing`, `krysp::testing::laws::format`
+//! checks the properties that every format must have. `examples/padded_format` in the repository is a complete crate with a format, a
 //! preconditioner and a method.
 //!
-//! Such a format is in host memory. On a GPU there are the formats of this crate alone.
+//! Such a format is stored in host memory. On a GPU, only the formats of this crate are available.
 //!
 //! # Safe and unsafe code
 //!
 //! A format needs no `unsafe` code: a [`RowSum`] computes one entry of a product in safe Rust, and [`RowByRow`]
 //! makes it a [`RowProduct`]. The compiler vectorizes it for each SIMD level, if it is `#[inline(always)]`. Only a
 //! kernel that uses SIMD registers explicitly implements `RowProduct`, whose functions are `unsafe`, because the
-//! caller ensures that the processor has the instructions. A format of which a trait is implemented wrongly, in
-//! safe code, gives wrong results or panics, and does no other harm.
+//! caller ensures that the processor has the instructions. A format that implements a trait
+//! wrongly, in safe code, gives wrong results or panics, but causes no undefined behaviour.
 
 pub use super::analysis::{Analysis, Model, RowStatistics};
 pub use super::format::Format;

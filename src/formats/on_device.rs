@@ -18,7 +18,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
     /// Device arrays of the matrix, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 
-    /// Those options of this matrix that apply to a GPU, for moving the matrix to a GPU.
+    /// Options of this matrix that apply to a GPU, for moving the matrix there.
     fn chosen(&self) -> Self::Options;
 
     /// Builds the device arrays of a matrix. Returns an error for options that do not apply on a device.
@@ -236,7 +236,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// As [`CudaMatrix::refresh_from_device`], with values in the order in which the matrix was assembled: that of its
+    /// Like [`CudaMatrix::refresh_from_device`], with values in the order in which the matrix was assembled: that of its
     /// triplets, of its CSR or CSC arrays, or of its triangle. Duplicate entries are summed on the GPU.
     pub fn refresh_assembled_from_device(&mut self, values: &CudaVector<T>) -> Result<()> {
         let given = &self.source.pattern.given;

@@ -31,7 +31,7 @@ saved!(impl[] enum AssemblyOrder {
 });
 
 impl AssemblyOrder {
-    /// Whether the mapping is valid for this number of entries.
+    /// Returns whether the mapping is valid for this number of entries.
     fn makes(&self, entries: usize) -> bool {
         let within = |from: &[u32]| find_row(from.len(), 1, &|k| from[k] as usize >= self.len()).is_none();
         match self {

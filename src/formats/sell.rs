@@ -100,12 +100,12 @@ impl<T: Real> Sell<T> {
         SellOptions { height: Some(self.slices.height()), window: self.window }
     }
 
-    /// Whether rows were sorted.
+    /// Returns whether rows were sorted.
     pub fn is_sorted(&self) -> bool {
         self.slices.sorted()
     }
 
-    /// Whether columns take 16 bits.
+    /// Returns whether columns take 16 bits.
     pub fn has_short_columns(&self) -> bool {
         self.slices.short()
     }

@@ -282,7 +282,7 @@ impl Slices {
         self.height
     }
 
-    /// Whether columns take 16 bits.
+    /// Returns whether columns take 16 bits.
     pub(super) fn short(&self) -> bool {
         matches!(self.columns, SlicedColumns::Short(_))
     }
@@ -296,7 +296,7 @@ impl Slices {
         }
     }
 
-    /// Whether rows were sorted.
+    /// Returns whether rows were sorted.
     pub(super) fn sorted(&self) -> bool {
         self.sorted.is_some()
     }
@@ -335,12 +335,12 @@ fn bounds<'p>(rows: impl Iterator<Item = &'p [u32]>) -> Option<(u32, u32)> {
     ends.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
 }
 
-/// Whether the difference between the largest and the smallest column fits 16 bits.
+/// Returns whether the difference between the largest and the smallest column fits 16 bits.
 fn fit(smallest: u32, largest: u32) -> bool {
     largest - smallest <= u32::from(u16::MAX)
 }
 
-/// Whether columns would take 16 bits in slices of this height, laid out as by [`Slices::new`].
+/// Returns whether columns would take 16 bits in slices of this height, laid out as by [`Slices::new`].
 pub(crate) fn has_short_columns(
     pattern: &Pattern,
     height: usize,

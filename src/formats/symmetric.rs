@@ -210,7 +210,7 @@ const SAMPLE: usize = 32;
 /// successive samples cover all rows unless the spacing is a multiple of it.
 const STRIDE: usize = 7919;
 
-/// As [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed. The rows
+/// Like [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed. The rows
 /// depend on `turn`, so that successive samples find differences in a few rows, too.
 pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>, turn: usize) -> bool {
     let on_diagonal = |row: usize| csr.get(row, row).unwrap_or_default();

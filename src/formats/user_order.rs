@@ -138,7 +138,7 @@ impl<T: Real> UserOrder<T> {
         &self.order
     }
 
-    /// Whether the reordered matrix has these values already. Stops soon after the first one that differs.
+    /// Returns whether the reordered matrix has these values already. Stops soon after the first one that differs.
     pub(crate) fn has(&self, values: &[T], own: &Csr<T>) -> bool {
         let differs = |entry: usize| {
             self.order.sources(entry).any(|from| values[from as usize] != own.entries()[entry])

@@ -79,7 +79,7 @@ pub(super) fn interrupted(error: &io::Error) -> Option<Interrupted> {
     error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
 }
 
-/// Whether the name of a file ends with `ending` (lower case), in upper or lower case.
+/// Returns whether the name of a file ends with `ending` (lower case), in upper or lower case.
 pub(super) fn ends_in(path: &Path, ending: &str) -> bool {
     path.to_string_lossy().to_ascii_lowercase().ends_with(ending)
 }

@@ -61,7 +61,7 @@ impl Forecast {
         fastest.filter(|(seconds, _)| seconds.is_finite()).map_or(self.seconds.len(), |(_, count)| count)
     }
 
-    /// Whether one GPU is faster than `count` GPUs, each of which receives up to `received` bytes from the
+    /// Returns whether one GPU is faster than `count` GPUs, each of which receives up to `received` bytes from the
     /// others in a product.
     pub(super) fn one_is_faster(&self, count: usize, received: usize) -> bool {
         self.seconds[0] < self.seconds[count - 1] + received as f64 / LINK_SPEED

@@ -106,7 +106,7 @@ fn plan<T: Real>(cuts: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T
 }
 
 impl<T: Real> GpuPartMatrix<T> {
-    /// Whether this part has all rows.
+    /// Returns whether this part has all rows.
     pub(super) fn is_whole(&self) -> bool {
         self.halo.is_none()
     }

@@ -178,7 +178,7 @@ impl<'a, T: Real> Searches<'a, T> {
     }
 }
 
-/// Whether the pattern is symmetric, decided by comparing sums of hashes. If a hash collision makes the
+/// Returns whether the pattern is symmetric, decided by comparing sums of hashes. If a hash collision makes the
 /// answer wrong, the search misses edges, and entries end up farther from the diagonal.
 fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
     // the mixer of SplitMix64 (Steele, Lea and Flood 2014)

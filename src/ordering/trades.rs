@@ -45,7 +45,7 @@ const MOVES_PER_TASK: usize = 256;
 struct Move {
     low_run: u32,
     high_run: u32,
-    /// Whether the move leads from the high run to the low one.
+    /// True if the move leads from the high run to the low one.
     down: bool,
     /// The negative gain, so that the best moves come first.
     cost: i32,

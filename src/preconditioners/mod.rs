@@ -3,11 +3,11 @@
 //! | preconditioner | for | one application | on a GPU |
 //! | --- | --- | --- | --- |
 //! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors | copied, built |
-//! | [`PositiveJacobi`] | the same for indefinite matrices; what a plan calls Jacobi | the same | built |
+//! | [`PositiveJacobi`] | the same for indefinite matrices; the preconditioner that plans print as Jacobi | the same | built |
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, on any number of threads | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; combined with any other | the other preconditioner, two passes over vectors, a small dense product | copied, built |
-//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
+//! | [`Amg`] | symmetric positive definite and even larger, or many right-hand sides | a V-cycle: some products with each level | copied, built |
 //! | [`Isai`] | the same matrices as [`Ic0`] and [`Ilu0`], without triangular solves | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; less than half of the iterations of [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix that can be factorized without pivoting | two triangular solves, level by level | no |

@@ -87,7 +87,7 @@ saved!(impl[T: Real] Solves<T> as |this| {
     Ok(solves)
 });
 
-/// Whether a matrix is a square triangle with a full diagonal and strictly ascending columns.
+/// Returns whether a matrix is a square triangle with a full diagonal and strictly ascending columns.
 pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
     let wrong = |row: usize| {
         let columns = csr.row_columns(row);
@@ -100,7 +100,7 @@ pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
     csr.rows() == csr.cols() && find_row(csr.rows(), 2, &wrong).is_none()
 }
 
-/// Whether each row depends only on rows of other levels. It suffices to check the nearest dependency of each
+/// Returns whether each row depends only on rows of other levels. It suffices to check the nearest dependency of each
 /// row.
 fn depends_on_other_levels<T: Real>(triangle: Triangle, csr: &Csr<T>, levels: &[usize]) -> bool {
     let level = |row: u32| levels.partition_point(|&first| first <= row as usize);

@@ -65,7 +65,8 @@ pub(super) struct Pending {
     whole: OnceLock<Vec<f64>>,
 }
 
-/// Amounts of communication of a rank since the start, through hosts: products, sums and small gathers, but not the exchanges of constructors.
+/// Amounts of communication of a rank through hosts since the start: products, sums and small gathers, but not the
+/// exchanges of constructors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommunicationCounts {
     /// Messages with entries of `x`, for matrix-vector products.
@@ -151,7 +152,7 @@ impl Ranks {
         &self.0.comm
     }
 
-    /// Whether both are the same communicator.
+    /// Returns whether both are the same communicator.
     pub(super) fn same(&self, other: &Ranks) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -385,7 +386,7 @@ impl Ranks {
         pending.whole.get().map(Vec::as_slice).ok_or_else(lost)
     }
 
-    /// Whether the sums are known, so that reading them does not wait.
+    /// Returns whether the sums are known, so that reading them does not wait.
     pub(super) fn known(pending: &Pending) -> bool {
         pending.whole.get().is_some()
     }

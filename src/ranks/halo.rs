@@ -134,14 +134,14 @@ impl Routes {
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
-    /// As [`Routes::halo`], with given buffers for sending and receiving. Collective: all ranks call this.
+    /// Like [`Routes::halo`], with given buffers for sending and receiving. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
-    /// As [`Routes::back`], with given buffers for sending the values at ghosts, and for receiving.
+    /// Like [`Routes::back`], with given buffers for sending the values at ghosts, and for receiving.
     /// Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {

@@ -107,7 +107,7 @@ pub trait OffDiagonal<T: Real, V: Vector<Elem = T>>: Send {
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// As [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if the GPUs
+    /// Like [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if the GPUs
     /// communicate peer to peer. `own` is the value of `⟨x, y⟩` before the ghosts' contributions are added.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 

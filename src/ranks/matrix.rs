@@ -64,7 +64,7 @@ pub struct RankReport {
     pub received: usize,
     /// Format of the diagonal block, the entries in this rank's columns.
     pub format: String,
-    /// Whether the GPUs of all ranks communicate peer to peer. They then access each other's memory without
+    /// True if the GPUs of all ranks communicate peer to peer. They then access each other's memory without
     /// the hosts, and [`CommunicationCounts`](super::CommunicationCounts) does not count this communication.
     pub peer_to_peer: bool,
 }

@@ -54,7 +54,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         RankScalar(Number::There(number, link.clone()))
     }
 
-    /// Whether [`Scalar::read`] returns without waiting.
+    /// Returns whether [`Scalar::read`] returns without waiting.
     pub(super) fn is_known(&self) -> bool {
         match &self.0 {
             Number::Known(_) => true,

@@ -25,7 +25,7 @@ pub struct RankSteps<T: Real, L: Local<T> = Host> {
 pub(super) struct Joined<T: Real, L: Local<T>> {
     pub(super) steps: StepsOf<L::Vector>,
     pub(super) link: <L as RankMemory<T>>::Link,
-    /// Whether the last step could be replayed, so that the hosts do not wait within steps.
+    /// True if the last step could be replayed, so that the hosts do not wait within steps.
     pub(super) replays: bool,
 }
 

@@ -14,7 +14,7 @@ static RESERVED: Mutex<Vec<(usize, Weak<()>)>> = Mutex::new(vec![]);
 #[derive(Debug, Default)]
 pub(super) struct Teams {
     made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
-    /// Whether ranks that share a GPU communicate peer to peer, too.
+    /// True if ranks that share a GPU communicate peer to peer, too.
     #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
     pub(super) shared: AtomicBool,
     /// Owner of reserved GPUs.
@@ -27,8 +27,8 @@ impl Teams {
     }
 
     /// Reserves GPUs of this process until these ranks, and all matrices that they returned, are gone; returns
-    /// `false` if other ranks have reserved one of them. Kernels of two teams on the same GPUs could keep each other waiting until the time limit: waiting
-    /// kernels of one team may leave no multiprocessor of a GPU to the other team.
+    /// `false` if other ranks have reserved one of them. Kernels of two teams on the same GPUs could wait for each
+    /// other until the time limit: waiting kernels of one team may occupy all multiprocessors of a GPU.
     pub(super) fn reserve(&self, gpus: &[usize]) -> bool {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
         reserved.retain(|(_, owner)| owner.strong_count() > 0);

@@ -102,7 +102,7 @@ impl Halves {
             + size_of_val(&*self.columns)
     }
 
-    /// Whether the pattern belongs to a square matrix with `rows` rows, and `values` is large enough for all
+    /// Returns whether the pattern belongs to a square matrix with `rows` rows, and `values` is large enough for all
     /// stored entries.
     pub fn fit(&self, rows: usize, values: usize) -> bool {
         self.offsets.ranges() * self.size == rows

@@ -113,7 +113,7 @@ fn is_permutation(numbers: &[u32]) -> bool {
 pub struct Scratch<T> {
     /// For each vector its unknowns in level order, followed by a zero that padding reads.
     x: Vec<T>,
-    /// Whether a thread has taken each part: first those of `L`, then those of `U`.
+    /// For each part, true if a thread has taken it: first the parts of `L`, then those of `U`.
     taken: Vec<AtomicBool>,
 }
 

@@ -10,7 +10,7 @@ pub trait RowProduct<T: Value>: Sync {
     /// Number of rows.
     fn rows(&self) -> usize;
 
-    /// Whether the arrays are consistent with each other and with an `x` of this length. Checked before every
+    /// Returns whether the arrays are consistent with each other and with an `x` of this length. Checked before every
     /// product, in constant time.
     fn fits(&self, x: usize) -> bool;
 
@@ -21,7 +21,7 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// Whether [`RowProduct::product_in_turn`] is implemented. It is called only then.
+    /// True if [`RowProduct::product_in_turn`] is implemented. It is called only then.
     const IN_TURN: bool = false;
 
     /// [`RowProduct::product`] for a chunk of rows that several vectors are multiplied by in turn. It prefetches
@@ -60,7 +60,7 @@ pub trait RowSum<T: Value>: Sync {
     /// Number of rows.
     fn rows(&self) -> usize;
 
-    /// Whether the arrays are consistent with each other and with an `x` of this length. Checked before every
+    /// Returns whether the arrays are consistent with each other and with an `x` of this length. Checked before every
     /// product, in constant time.
     fn fits(&self, x: usize) -> bool;
 

@@ -54,7 +54,7 @@ mod lanes {
     const FASTER: u8 = 1;
     const SLOWER: u8 = 2;
 
-    /// Whether scalar loads are faster than the gather instruction for data in cache. True on AMD processors:
+    /// Returns whether scalar loads are faster than the gather instruction for data in cache. True on AMD processors:
     /// on a Zen 4, products with scalar loads take 0.7 to 0.9 of the time with gathers (CSR of
     /// `elast_bracket_p1_59k` and `convdiff_channel_p1_186k`), and 0.7 for SELL-P with 16-bit columns (`p7_64`
     /// in f32). Other processors were not measured and use gathers. `gather_near` (CSR) and, in f32,

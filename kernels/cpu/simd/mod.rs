@@ -79,9 +79,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
     /// Prefetches the cache line at an address; the address need not be valid.
     fn prefetch<T>(at: *const T);
-    /// States whether multiply-add is one instruction, with a single rounding.
+    /// True if multiply-add is one instruction, with a single rounding.
     const FUSED: bool;
-    /// Whether [`Lanes::sum`] adds the upper half of the lanes to the lower half until one lane is left. If
+    /// True if [`Lanes::sum`] adds the upper half of the lanes to the lower half until one lane is left. If
     /// not, lanes are added one after the other.
     const SUMS_HALVES: bool = true;
 

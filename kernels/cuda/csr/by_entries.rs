@@ -1,4 +1,4 @@
-//! What the strategies that divide entries, not rows, among threads have in common.
+//! Code shared by the strategies that divide entries, not rows, among threads.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Real, Storage};

@@ -73,7 +73,7 @@ impl Scratch {
         Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), report }
     }
 
-    /// Whether products of the matrix with this id leave ranges to the second stage; `None` until a product
+    /// Returns whether products of the matrix with this id leave ranges to the second stage; `None` until a product
     /// has reported it.
     pub(crate) fn leaves_ranges(&self, number: u64) -> Option<bool> {
         // SAFETY: within the allocation; the load is volatile because the device may write meanwhile

@@ -43,7 +43,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         Ok(Speculative { matrix, scratch, number, is_clean, finish, vectors: PhantomData })
     }
 
-    /// Whether it is known that no tile is dirty. Does not wait for a report.
+    /// Returns whether it is known that no tile is dirty. Does not wait for a report.
     fn is_clean(&self) -> bool {
         if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
             self.is_clean.store(true, Relaxed);

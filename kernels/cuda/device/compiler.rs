@@ -36,7 +36,7 @@ pub fn compiler_version() -> Option<(u32, u32)> {
     Some((major.try_into().ok()?, minor.try_into().ok()?))
 }
 
-/// Whether NVRTC can be called. If not, every call of it would panic.
+/// Returns whether NVRTC can be called. If not, every call of it would panic.
 pub(crate) fn is_present() -> bool {
     static PRESENT: OnceLock<()> = OnceLock::new();
     // SAFETY: opens a library, whose initializers have no requirements

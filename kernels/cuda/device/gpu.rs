@@ -60,7 +60,7 @@ static GPUS: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
 /// Id of the process that created the contents of [`GPUS`]; zero until then.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process was forked from one that had used a GPU. Such a process cannot use a GPU. It must not
+/// Returns whether this process was forked from one that had used a GPU. Such a process cannot use a GPU. It must not
 /// take any lock here: a thread of the parent may have held the lock at the fork, and would never release it.
 fn is_forked() -> bool {
     let id = std::process::id();
@@ -77,12 +77,12 @@ pub fn count() -> usize {
     found().len()
 }
 
-/// Whether a driver is installed that this process may use. Does not initialize the driver.
+/// Returns whether a driver is installed that this process may use. Does not initialize the driver.
 pub fn driver_is_usable() -> bool {
     !is_forked() && driver_is_present()
 }
 
-/// Whether this process has used a GPU, so that a context exists.
+/// Returns whether this process has used a GPU, so that a context exists.
 pub fn is_open() -> bool {
     !is_forked() && !lock(&GPUS).is_empty()
 }

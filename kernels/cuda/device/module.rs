@@ -274,7 +274,7 @@ mod tests {
         text.split(|c: char| !c.is_alphanumeric() && c != '_')
     }
 
-    /// Whether a file of kernels defines a name.
+    /// Returns whether a file of kernels defines a name.
     fn defines(text: &str, name: &str) -> bool {
         text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).any(|line| {
             match line.strip_prefix("#define ") {

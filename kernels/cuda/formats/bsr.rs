@@ -108,12 +108,12 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         Ok(bsr)
     }
 
-    /// Whether block columns are stored in 16 bits.
+    /// Returns whether block columns are stored in 16 bits.
     pub fn has_short_columns(&self) -> bool {
         self.slices.has_short_columns()
     }
 
-    /// Whether block rows were sorted.
+    /// Returns whether block rows were sorted.
     pub fn is_sorted(&self) -> bool {
         self.slices.is_sorted()
     }

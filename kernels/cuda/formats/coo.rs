@@ -20,7 +20,7 @@ use crate::cuda::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_STAR
 use crate::index::Offsets;
 use cudarc::driver::CudaFunction;
 
-/// How rows whose entries are divided among several warps are summed.
+/// Method by which rows whose entries are divided among several warps are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
     /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise
@@ -180,7 +180,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         Slots::of::<T, V>(&self.values)
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.tiles == 0
     }

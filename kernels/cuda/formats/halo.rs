@@ -171,7 +171,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         self.windows.halo_nodes()
     }
 
-    /// Whether nodes were sorted by length within their blocks.
+    /// Returns whether nodes were sorted by length within their blocks.
     pub fn is_sorted(&self) -> bool {
         self.order.is_some()
     }

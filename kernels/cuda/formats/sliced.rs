@@ -169,12 +169,12 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         })
     }
 
-    /// Whether columns are stored in 16 bits.
+    /// Returns whether columns are stored in 16 bits.
     pub fn has_short_columns(&self) -> bool {
         self.slices.has_short_columns()
     }
 
-    /// Whether rows were sorted.
+    /// Returns whether rows were sorted.
     pub fn is_sorted(&self) -> bool {
         self.slices.is_sorted()
     }

@@ -6,7 +6,7 @@ use crate::cuda::device::prelude::PARCEL;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::chunks::Chunks;
 
-/// Whether a product overwrites or updates `y`.
+/// Effect of a product on `y`: overwritten or updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Onto {
     /// `y ← A x`

@@ -49,7 +49,7 @@ impl RawColumns {
     }
 }
 
-/// How kernels read the columns of `X`.
+/// Form in which kernels read the columns of `X`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reads {
     /// Packed row by row: `name(matrix, columns, packed)`. Each lane of the product with one vector becomes

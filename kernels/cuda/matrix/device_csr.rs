@@ -277,7 +277,7 @@ impl Misfit {
         self.0.address(0)
     }
 
-    /// Whether the flag was set; waits for all work queued before.
+    /// Returns whether the flag was set; waits for all work queued before.
     pub(crate) fn is_set(&self) -> Result<bool> {
         let mut mark = [0];
         self.0.read(&mut mark)?;

@@ -106,7 +106,7 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     type Value: Storage<Self::Element>;
     type Raw: DeviceRepr;
 
-    /// Whether the slot of an entry depends on columns, not only on the lengths of rows.
+    /// Returns whether the slot of an entry depends on columns, not only on the lengths of rows.
     fn by_column(&self) -> bool;
 
     fn raw(&self) -> Self::Raw;

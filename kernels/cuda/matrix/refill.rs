@@ -24,7 +24,7 @@ use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
-/// How given values map to the entries of a pattern.
+/// Mapping from given values to the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub enum Order<'a> {
     /// Entry `k` is value `k`.

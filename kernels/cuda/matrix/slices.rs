@@ -39,7 +39,7 @@ pub enum Widths {
     /// Each slice is as wide as its longest row (SELL-P). With `sort`, rows are sorted by length if that
     /// saves padding (SELL-C-σ).
     Each {
-        /// Whether rows may be sorted.
+        /// True if rows may be sorted.
         sort: bool,
     },
 }

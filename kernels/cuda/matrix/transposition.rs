@@ -26,7 +26,7 @@ pub struct Transposition {
 }
 
 impl<T: Real> DeviceCsr<T> {
-    /// Whether a square matrix has all diagonal entries in its pattern.
+    /// Returns whether a square matrix has all diagonal entries in its pattern.
     pub fn has_diagonal(&self) -> Result<bool> {
         assert_eq!(self.columns.len(), self.values.len(), "a pattern with columns");
         let (device, misfit) = (self.device(), Misfit::none(self.device())?);

@@ -52,11 +52,11 @@ pub struct Coarsening {
     product: Product,
     /// Pattern of `Pᵀ A P`.
     coarse: Graph,
-    /// Whether `P = T` (unsmoothed aggregation).
+    /// True if `P = T` (unsmoothed aggregation).
     unsmoothed: bool,
 }
 
-/// How `A P` is computed.
+/// Method by which `A P` is computed.
 #[derive(Debug)]
 pub enum Product {
     /// Computes `A P` on its known pattern with the kernels of products.rs, and `Pᵀ (A P)` likewise.

@@ -152,7 +152,7 @@ impl Counts {
         self.lengths.address(self.mark)
     }
 
-    /// Whether the flag is set.
+    /// Returns whether the flag is set.
     pub(super) fn is_marked(&self) -> Result<bool> {
         let [mark] = self.lengths.read_last()?;
         Ok(mark != 0)

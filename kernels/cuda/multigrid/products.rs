@@ -45,7 +45,7 @@ struct Capacity {
     /// Names of the kernel that counts the columns and, unless that kernel stores them, of the kernel that
     /// writes them.
     finds: [&'static str; 2],
-    /// States whether the counting kernel stores the columns.
+    /// True if the counting kernel stores the columns.
     keeps: bool,
     /// Lanes per row.
     lanes: usize,

@@ -93,7 +93,7 @@ impl<T: Real> BlockDiagonal<T> {
         })
     }
 
-    /// Whether a matrix in host memory has the same partition into blocks.
+    /// Returns whether a matrix in host memory has the same partition into blocks.
     pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
         same_blocks(&self.known, host.slices())
     }

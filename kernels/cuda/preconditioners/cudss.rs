@@ -39,7 +39,7 @@ pub enum Kind {
 pub struct Options {
     /// Structure of the matrix.
     pub kind: Kind,
-    /// Whether rows are permuted and the matrix is scaled by a matching, which makes the diagonal large.
+    /// True if rows are permuted and the matrix is scaled by a matching, which makes the diagonal large.
     pub matching: bool,
     /// Magnitude below which a pivot is replaced by this number.
     pub pivot_epsilon: f64,

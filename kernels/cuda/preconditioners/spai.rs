@@ -270,9 +270,9 @@ struct Class {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockKernel {
-    /// For problems of at most this number of rows.
+    /// Kernel for problems of at most this number of rows.
     Small(usize),
-    /// For problems of any size, in device memory.
+    /// Kernel for problems of any size, in device memory.
     Large,
 }
 

@@ -176,7 +176,7 @@ pub struct Iterate<'s, T: Real> {
 }
 
 impl<T: Real> Resident<T> {
-    /// Whether a matrix is small enough for this kernel.
+    /// Returns whether a matrix is small enough for this kernel.
     pub fn suits(pattern: Pattern<'_>) -> bool {
         let (n, entries) = (pattern.rows(), pattern.entries());
         n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_RESIDENT

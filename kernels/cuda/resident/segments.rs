@@ -70,7 +70,7 @@ pub(crate) struct Segments<T: Real> {
     identity: Arc<()>,
     /// Maximum number of segments of a block.
     most_segments: usize,
-    /// Whether the numbers of partial sums and of aggregates are small enough for the kernel.
+    /// True if the numbers of partial sums and of aggregates are small enough for the kernel.
     suits: bool,
     order: Array<u16>,
     first: Array<u32>,
@@ -150,7 +150,7 @@ impl<T: Real> Segments<T> {
         })
     }
 
-    /// Whether the layout was made for this coarse space.
+    /// Returns whether the layout was made for this coarse space.
     pub(crate) fn is_of(&self, coarse: &Coarse<T>) -> bool {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }

@@ -38,7 +38,7 @@ pub struct ScalarReadback<T: Real, const COUNT: usize> {
     from: std::result::Result<(Device, usize), [T; COUNT]>,
 }
 
-/// Whether a word has not been written yet. (A NaN with these bits is recognized once all queued work is
+/// Returns whether a word has not been written yet. (A NaN with these bits is recognized once all queued work is
 /// done.)
 fn is_empty<T: Real>(number: T) -> bool {
     crate::buffer::bytes_of(&[number]).iter().all(|&byte| byte == 0xff)

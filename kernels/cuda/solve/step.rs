@@ -30,7 +30,7 @@ unsafe impl Send for Recording {}
 pub enum Entry {
     /// The step reported its numbers.
     Numbers {
-        /// Whether its residual ended the solve.
+        /// True if its residual ended the solve.
         last: bool,
     },
     /// A watched number failed, and the step ended before it changed the solution.
@@ -60,7 +60,7 @@ pub struct Steps<T: Real> {
     places: Vec<Place>,
     /// Index, in the cycle that the method repeats, of the step that is being queued.
     making: usize,
-    /// States whether the step that is being queued is also recorded as a graph.
+    /// True if the step that is being queued is also recorded as a graph.
     recording: bool,
 }
 

@@ -153,7 +153,7 @@ impl<T: Real> HaloExchange<T> {
         HaloExchange::new(member, length, plan, at_others, region)
     }
 
-    /// As [`HaloExchange::across`], with arguments that were checked.
+    /// Like [`HaloExchange::across`], with arguments that were checked.
     fn new(
         member: &Arc<Member>,
         length: usize,

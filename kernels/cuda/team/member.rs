@@ -283,7 +283,7 @@ impl Drop for Member {
 #[derive(Debug, Default)]
 struct Membership {
     member: Mutex<Option<Arc<Member>>>,
-    /// States whether sums are over this device only (see [`Device::apart`]).
+    /// True if sums are over this device only (see [`Device::apart`]).
     apart: Mutex<bool>,
 }
 

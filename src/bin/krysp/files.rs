@@ -25,7 +25,7 @@ pub(crate) enum Content {
     Plan,
 }
 
-/// Whether a path is `-`.
+/// Returns whether a path is `-`.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
@@ -78,7 +78,7 @@ fn hinted(error: Error, path: &Path) -> Failure {
     }
 }
 
-/// Whether a path names something that is neither a file nor a folder, `/dev/stdout` for example.
+/// Returns whether a path names something that is neither a file nor a folder, `/dev/stdout` for example.
 fn is_pipe(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
@@ -113,7 +113,7 @@ pub(crate) fn check_inputs(inputs: &[&Path]) -> Result<(), Failure> {
 /// A matrix that was read.
 pub(crate) struct Input {
     pub(crate) matrix: Csr<f64>,
-    /// Whether the file has no values, so that all values are 1.
+    /// True if the file has no values, so that all values are 1.
     pub(crate) is_pattern: bool,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn matrix(path: &Path) -> Result<Input, Failure> {
     Ok(Input { matrix, is_pattern: File::open(path).is_ok_and(is_pattern) })
 }
 
-/// Whether the header of a file says that it stores no values: Matrix Market's field `pattern`, or Rutherford-Boeing's type `p`.
+/// Returns whether the header of a file says that it stores no values: Matrix Market's field `pattern`, or Rutherford-Boeing's type `p`.
 fn is_pattern(source: impl Read) -> bool {
     let mut head = vec![];
     let mut read = |source: &mut dyn Read| source.take(400).read_to_end(&mut head);

@@ -16,7 +16,7 @@ pub(crate) const WORDS: InterfaceNames = InterfaceNames {
     null_space: None,
 };
 
-/// Whether reports go to standard error, because data is written to standard output.
+/// True if reports go to standard error, because data is written to standard output.
 static ASIDE: AtomicBool = AtomicBool::new(false);
 
 /// Sends reports to standard error from now on if data is written to standard output.
@@ -33,7 +33,7 @@ pub(crate) fn say(line: &str) {
     let _ = if is_aside() { writeln!(stderr(), "{line}") } else { writeln!(stdout(), "{line}") };
 }
 
-/// Whether a report goes to a terminal.
+/// Returns whether a report goes to a terminal.
 fn to_terminal() -> bool {
     if is_aside() { stderr().is_terminal() } else { stdout().is_terminal() }
 }
@@ -103,7 +103,7 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
     text
 }
 
-/// Whether colours are shown: on a terminal, unless `NO_COLOR` is set.
+/// Returns whether colours are shown: on a terminal, unless `NO_COLOR` is set.
 fn coloured() -> bool {
     to_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -75,7 +75,7 @@ mod sealed {
     }
 }
 
-/// Whether a byte separates words of one line.
+/// Returns whether a byte separates words of one line.
 #[inline]
 pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
@@ -102,7 +102,7 @@ fn word_ends(text: &[u8]) -> bool {
     text.first().is_none_or(|&b| is_blank(b) || b == b'\n')
 }
 
-/// Whether the text starts with a minus, and the text after the sign. There is no branch, because in many
+/// Returns whether the text starts with a minus, and the text after the sign. There is no branch, because in many
 /// files signs are random and a branch would often be mispredicted.
 #[inline(always)]
 fn sign(text: &[u8]) -> (bool, &[u8]) {

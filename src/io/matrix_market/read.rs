@@ -192,13 +192,13 @@ fn both_triangles<T: Number>(n: usize, lower: &[T], skip: usize, mirror: impl Fn
 
 /// The structure of the body.
 struct Layout {
-    /// Whether values have a row and a column.
+    /// True if values have a row and a column.
     indexed: bool,
     /// Bytes of the shortest line.
     shortest: usize,
     /// Number of lines with a value, by the header.
     expected: u64,
-    /// What error messages call the values.
+    /// Name of the values in error messages.
     name: &'static str,
 }
 

@@ -85,7 +85,7 @@ impl<'a> Refinement<'a> {
         self.cost()
     }
 
-    /// What a pass minimizes: the weight of the separator divided by the geometric mean of the weights of both parts. A weight of
+    /// Objective of a pass: the weight of the separator divided by the geometric mean of the weights of both parts. A weight of
     /// zero counts as [`EMPTY`], so that of several empty separators the most balanced one is kept, and a graph with an empty
     /// part is still improved step by step.
     fn cost(&self) -> f64 {

@@ -123,7 +123,7 @@ impl<T: Real> Cholesky<T> {
         Cholesky::with(csr, DirectOptions::default())
     }
 
-    /// As [`Cholesky::new`], with a memory limit.
+    /// Like [`Cholesky::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Cholesky<T>> {
         Cholesky::from_symbolic(csr, Symbolic::new(csr, options)?)
     }

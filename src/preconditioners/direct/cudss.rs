@@ -60,7 +60,7 @@ impl CuDssKind {
     }
 }
 
-/// What is known about a factorization by [`CuDss`].
+/// Facts about a factorization by [`CuDss`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CuDssReport {
@@ -97,7 +97,7 @@ impl fmt::Display for CuDssReport {
 /// Complete factorization on a GPU by NVIDIA's cuDSS, applied as `A⁻¹`.
 ///
 /// The library is opened when the first factorization is made. It is not part of the CUDA toolkit:
-/// `pip install nvidia-cudss-cu13` installs it, for programs outside of Python name its folder in
+/// `pip install nvidia-cudss-cu13` installs it; for programs outside of Python, add its folder to
 /// `LD_LIBRARY_PATH`. Versions 0.7, 0.8 and 1.x are supported; without it the constructors return
 /// [`cuda::Error::NoCuDss`](crate::cuda::Error::NoCuDss), and everything else works.
 ///
@@ -143,7 +143,7 @@ impl<T: Real> CuDss<T> {
         CuDss::build(gpu, a, None)
     }
 
-    /// As [`CuDss::new`], with a declared kind, which saves tests of symmetry and of definiteness. Of a matrix that
+    /// Like [`CuDss::new`], with a declared kind, which saves tests of symmetry and of definiteness. Of a matrix that
     /// is declared symmetric only one triangle may be read.
     pub fn with_kind(gpu: &Cuda, a: &impl MatrixSource<T>, kind: CuDssKind) -> Result<CuDss<T>> {
         CuDss::build(gpu, a, Some(kind))

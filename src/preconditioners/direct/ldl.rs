@@ -107,12 +107,12 @@ impl<T: Real> Ldl<T> {
         Ldl::with(csr, DirectOptions::default())
     }
 
-    /// As [`Ldl::new`], with a memory limit.
+    /// Like [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
         Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, f64::INFINITY)
     }
 
-    /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory. `order` is an ordering of
+    /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory. `order` is an ordering of
     /// the pattern of `A + Aᵀ`, if it has been computed.
     pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {
         Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, GROWTH)

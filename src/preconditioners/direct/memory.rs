@@ -56,7 +56,7 @@ impl Budget {
         Buffer::try_zeros(len).ok_or_else(|| self.refused(len.saturating_mul(size_of::<T>())))
     }
 
-    /// As [`Budget::reserve`], for a list that grows often: reserves at least half of its length.
+    /// Like [`Budget::reserve`], for a list that grows often: reserves at least half of its length.
     pub(super) fn reserve_more<T>(self, list: &mut Vec<T>, more: usize) -> Result<()> {
         if list.capacity() - list.len() >= more {
             Ok(())

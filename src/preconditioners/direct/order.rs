@@ -96,7 +96,7 @@ impl Shape {
         Shape { partners, weak: weak(a, largest) }
     }
 
-    /// Whether every off-diagonal entry has a mirrored entry.
+    /// Returns whether every off-diagonal entry has a mirrored entry.
     pub(super) fn is_mirrored(self) -> bool {
         self.partners == 1.0
     }
@@ -121,7 +121,7 @@ fn weak<T: Real>(a: &Csr<T>, largest: &[T]) -> f64 {
     weak as f64 / a.rows().max(1) as f64
 }
 
-/// Whether so many diagonal entries are small or zero that a matching is worth its time.
+/// Returns whether so many diagonal entries are small or zero that a matching is worth its time.
 #[cfg(feature = "cuda")]
 pub(super) fn has_weak_diagonal<T: Real>(a: &Csr<T>) -> bool {
     weak(a, &largest(a)) > WEAK

@@ -26,7 +26,7 @@ pub(super) struct Blocks<T: Real> {
 #[derive(Debug)]
 struct Solver<T: Real> {
     blocks: blocks::Blocks<T>,
-    /// States whether the inverses in full precision are valid, which they are not after a failed refresh.
+    /// True if the inverses in full precision are valid, which they are not after a failed refresh.
     is_whole: bool,
     /// The pattern of `A`.
     origin: Arc<Pattern>,

@@ -54,7 +54,7 @@ impl<T: Real> Part<T> {
         });
     }
 
-    /// Whether all positions in `from` are valid for a matrix with `nnz` entries.
+    /// Returns whether all positions in `from` are valid for a matrix with `nnz` entries.
     fn fits(&self, nnz: usize) -> bool {
         find_row(self.from.len(), 1, &|k| self.from[k] as usize >= nnz).is_none()
     }
@@ -102,7 +102,7 @@ impl<T: Real> Blocks<T> {
         [&mut self.a, &mut self.g, &mut self.h, &mut self.k].into_iter().for_each(|part| part.refresh(csr));
     }
 
-    /// Whether the blocks fit a matrix with these numbers of unknowns and entries.
+    /// Returns whether the blocks fit a matrix with these numbers of unknowns and entries.
     pub(super) fn fits(&self, unknowns: usize, nnz: usize) -> bool {
         let [n, m] = self.rows.each_ref().map(Vec::len);
         let shapes = [(&self.a, n, n), (&self.g, n, m), (&self.h, m, n), (&self.k, m, m)];

@@ -57,7 +57,7 @@ impl<T: Real> Inner<T> {
         })
     }
 
-    /// Whether the solver is guaranteed to be symmetric positive definite.
+    /// Returns whether the solver is guaranteed to be symmetric positive definite.
     pub(super) fn is_positive(&self) -> bool {
         matches!(self, Inner::Amg(_) | Inner::Cholesky(_))
     }

@@ -57,7 +57,7 @@ const NAME: &str = "a saddle point preconditioner";
 pub struct SaddlePointOptions<T: Real> {
     /// The field of each unknown in the user's order, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
     pub fields: Option<Vec<u8>>,
-    /// Whether the preconditioner is block diagonal and positive definite, for [`Minres`](crate::Minres),
+    /// True if the preconditioner is block diagonal and positive definite, for [`Minres`](crate::Minres),
     /// instead of block triangular, for [`Fgmres`](crate::Fgmres).
     pub block_diagonal: bool,
     /// The solver of the first field's block `A`.

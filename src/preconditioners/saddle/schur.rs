@@ -142,7 +142,7 @@ impl<T: Real> Complement<T> {
         }
     }
 
-    /// Whether the approximation of a symmetric matrix's Schur complement is guaranteed to be positive
+    /// Returns whether the approximation of a symmetric matrix's Schur complement is guaranteed to be positive
     /// definite.
     pub(super) fn is_positive(&self) -> bool {
         match self {

@@ -23,11 +23,11 @@ pub struct Tally {
     pub refused: usize,
 }
 
-/// How to build a format from a matrix, and which matrices the format may refuse.
+/// Conversion of a matrix to a format, and the matrices that the format may refuse.
 pub struct Conversion<'c, T: Real, F> {
     /// Builds the format.
     pub build: &'c (dyn Fn(&Csr<T>) -> crate::error::Result<F> + Sync),
-    /// Whether the format may refuse this matrix as unsuitable, unsymmetric or not square.
+    /// Returns whether the format may refuse this matrix as unsuitable, unsymmetric or not square.
     pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
@@ -118,8 +118,8 @@ pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_,
     conversion.erased(|conversions| on_cases(F::NAME, cases, conversions, one_case))
 }
 
-/// Checks the laws of operators on every case, and no others. Conversions and refreshes do not depend on the SIMD level, so these are the laws to
-/// check at further levels.
+/// Checks only the laws of operators on every case. Conversions and refreshes do not depend on the SIMD level, so these
+/// are the laws to check at further levels.
 pub fn format_products<T: Real, F: Format<T>>(
     cases: &[Case],
     conversion: &Conversion<'_, T, F>,

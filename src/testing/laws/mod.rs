@@ -94,12 +94,12 @@ impl fmt::Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// How closely a fused operation must equal its parts.
+/// Required agreement of a fused operation with its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// Bitwise, as in host memory.
     Bitwise,
-    /// To rounding, as in other memories.
+    /// Up to rounding, as in other memories.
     Rounding,
 }
 
@@ -146,7 +146,7 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
     (a - b).abs() <= tolerance || (a.is_nan() && b.is_nan()) || a == b
 }
 
-/// Whether two numbers are equal bitwise, compared as doubles.
+/// Returns whether two numbers are equal bitwise, compared as doubles.
 fn same_bits<T: Element>(a: T, b: T) -> bool {
     a.to_f64().to_bits() == b.to_f64().to_bits()
 }

@@ -32,7 +32,7 @@ pub trait Multigrid {
     fn table(&self, m: &Self::Hierarchy) -> String;
 }
 
-/// How hierarchies in a memory relate to those of the host.
+/// Relation of hierarchies in a memory to those of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Relation {
     /// The aggregates are the same.

@@ -324,7 +324,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
     Ok(())
 }
 
-/// Whether a product with two copies of `x` and of `y` returns an error.
+/// Returns whether a product with two copies of `x` and of `y` returns an error.
 fn many_refused<T: Real>(a: &Operator<'_, HostVector<T>>, x: &HostVector<T>, y: &HostVector<T>) -> bool {
     let x = MultiVector::from_columns(x.space(), vec![x.clone(), x.clone()]);
     let y = MultiVector::from_columns(y.space(), vec![y.clone(), y.clone()]);

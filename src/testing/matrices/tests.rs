@@ -160,7 +160,7 @@ fn the_circuit_has_a_symmetric_pattern() {
     assert_eq!(asymmetry(&pattern), 0.0);
 }
 
-/// Whether a dense Cholesky factorization has only positive pivots.
+/// Returns whether a dense Cholesky factorization has only positive pivots.
 fn is_positive_definite(matrix: &Triplets) -> bool {
     let n = matrix.rows;
     let mut a = vec![0.0; n * n];

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cuda::matrix::cases::{Matrix, matrices};
 
-/// Where the kernel's function `put` writes the sum of a row: to `y`, or to `head` for the row `first`, which
+/// Place where the kernel's function `put` writes the sum of a row: to `y`, or to `head` for the row `first`, which
 /// began in an earlier chunk.
 struct Target<'t> {
     y: &'t mut [f64],

@@ -205,7 +205,7 @@ pub fn cudss_version() -> Result<(u32, u32, u32)> {
     Ok((major.unsigned_abs(), minor.unsigned_abs(), patch.unsigned_abs()))
 }
 
-/// Whether a file of cuDSS is in one of the searched folders. Does not load it, because loading takes longer than
+/// Returns whether a file of cuDSS is in one of the searched folders. Does not load it, because loading takes longer than
 /// many solves. Misses a library that only the cache of the dynamic linker (`ldconfig`) lists.
 pub fn cudss_is_found() -> bool {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -251,7 +251,7 @@ fn reason(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Whether an error of the dynamic linker is about cuDSS, and not about a library that it needs.
+/// Returns whether an error of the dynamic linker is about cuDSS, and not about a library that it needs.
 fn names_cudss(error: &str) -> bool {
     error.contains("cudss")
 }

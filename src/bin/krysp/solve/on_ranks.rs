@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 type Matrix = RankMatrix<f64>;
 type AnyPreconditioner<L = Host> = Box<dyn LinearOperator<Vector = RankVector<f64, L>>>;
 
-/// Whether an MPI launcher has started this process.
+/// Returns whether an MPI launcher has started this process.
 fn may_be_a_rank() -> bool {
     // Open MPI sets the first two, Slurm the second, and MPICH and its derivatives the third
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"].iter().any(|name| std::env::var_os(name).is_some())
@@ -403,7 +403,7 @@ fn of_what(name: Preconditioner) -> &'static str {
     if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Ldl | Lu) { " of each rank's block" } else { "" }
 }
 
-/// Whether the matrix is symmetric, tested by `⟨y, A x⟩ = ⟨x, A y⟩` up to rounding for two random vectors,
+/// Returns whether the matrix is symmetric, tested by `⟨y, A x⟩ = ⟨x, A y⟩` up to rounding for two random vectors,
 /// because no rank has all entries to compare.
 fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
     let random = |seed: u64| {

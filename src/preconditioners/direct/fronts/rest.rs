@@ -1,4 +1,4 @@
-//! What is left of a front after the elimination of its pivots.
+//! Remainder of a front after the elimination of its pivots.
 
 use super::{Assembled, Kind, Rest, Work};
 use crate::error::{Error, Result};

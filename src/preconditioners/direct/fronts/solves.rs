@@ -52,7 +52,7 @@ impl<T: Real> Piece<T> {
         self.places[places + list * order..][..order].split_at(pivots).into()
     }
 
-    /// Whether all fronts are within the arrays, and all positions are less than `rows`.
+    /// Returns whether all fronts are within the arrays, and all positions are less than `rows`.
     fn fits(&self, rows: usize, symmetric: bool) -> bool {
         let within = |start: usize, count: Option<usize>, len: usize| {
             count.and_then(|count| start.checked_add(count)).is_some_and(|end| end <= len)

@@ -5,7 +5,7 @@ use crate::formats::pattern::Pattern;
 use std::ops::Range;
 
 impl Tree {
-    /// Whether this is a tree of fronts for `pattern`, with at most `numbers` stored values.
+    /// Returns whether this is a tree of fronts for `pattern`, with at most `numbers` stored values.
     pub(in super::super) fn fits(&self, pattern: &Pattern, numbers: usize) -> bool {
         let rows = pattern.rows();
         pattern.cols() == rows
@@ -22,7 +22,7 @@ impl Tree {
         order.len() == rows && place.len() == rows && order.iter().enumerate().all(back)
     }
 
-    /// Whether the columns, rows and values of the fronts follow one another without gaps.
+    /// Returns whether the columns, rows and values of the fronts follow one another without gaps.
     fn fills_arrays(&self, rows: usize, numbers: usize) -> bool {
         let (mut column, mut row, mut number) = (0, 0, 0);
         for front in &self.fronts {
@@ -38,7 +38,7 @@ impl Tree {
         column == rows && row == self.rows.len()
     }
 
-    /// Whether each parent comes after its children and contains the rows below their columns.
+    /// Returns whether each parent comes after its children and contains the rows below their columns.
     fn leaves_rows_to_parents(&self) -> bool {
         let n = self.order.len();
         self.fronts.iter().enumerate().all(|(at, front)| {
@@ -55,7 +55,7 @@ impl Tree {
         })
     }
 
-    /// Whether the tasks and the fronts above them (`top`) together contain every front once, in ascending
+    /// Returns whether the tasks and the fronts above them (`top`) together contain every front once, in ascending
     /// order, no task needs the result of another task or of a front above, and each task has one parent.
     fn steps_are_independent(&self) -> bool {
         let count = self.fronts.len();
@@ -98,7 +98,7 @@ impl Tree {
         })
     }
 
-    /// Whether a front contains a position, among its columns or its rows below.
+    /// Returns whether a front contains a position, among its columns or its rows below.
     fn has(&self, front: &Front, row: u32) -> bool {
         front.columns.contains(&(row as usize)) || self.rows(front).binary_search(&row).is_ok()
     }
