@@ -94,8 +94,8 @@ fn hindsight(rows: &[Row]) {
         return;
     }
     println!(
-        "Time of the plan over that of the fastest of 13 fixed configurations, unknown in advance; setup included, of \
-         the systems that any of them solves.\n\n\
+        "Time of the plan divided by that of the fastest of 13 fixed configurations, which is not known before the solves. Setup is \
+         included. Systems that none of them solves are left out.\n\n\
          | solves | systems | geometric mean | within 1.25 | beyond 2 | the worst |\n| ---: | ---: | ---: | ---: | ---: | --- |"
     );
     let solves: BTreeSet<usize> = compared.iter().map(|row| number(row, "solves") as usize).collect();
@@ -185,8 +185,8 @@ fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     rows.retain(|row| text(row, "format") != "COO atomic");
     if !rows.is_empty() {
         println!(
-            "GB/s are bytes that CSR cannot do without, over the time, whatever the format reads. Own bytes are those that \
-             the fastest format does read, over the time, of the bandwidth.\n"
+            "GB/s: the least bytes that a product with CSR must read and write, divided by the time, for all formats alike. Own bytes: \
+             those that the fastest format reads and writes, divided by the time, as a share of the bandwidth.\n"
         );
     }
     for element in ["f64", "f32"] {

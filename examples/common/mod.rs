@@ -40,7 +40,7 @@ const ALUMINIUM: Material = Material { conductivity: 200.0, capacity: 2.43e6 };
 
 /// The six paths along a cell's edges from its lowest to its highest corner, as axes. The corners on a path make one
 /// tetrahedron. The six tetrahedra fill the cell and fit those of neighbouring cells.
-const WAYS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The mesh: points in metres, tetrahedra and surface triangles as indices of points.
 pub(crate) struct HeatSink {
@@ -81,7 +81,7 @@ impl HeatSink {
         let (mut copper, mut aluminium, mut bottom, mut cooled) = (vec![], vec![], vec![], vec![]);
         for cell in solid {
             let tetrahedra = if cell[2] < BASE_HEIGHT { &mut copper } else { &mut aluminium };
-            for [first, second, third] in WAYS {
+            for [first, second, third] in PATHS {
                 let corners = [vec![], vec![first], vec![first, second], vec![first, second, third]];
                 tetrahedra.push(corners.map(|axes| number[place(step(cell, &axes))]));
             }
