@@ -47,7 +47,7 @@ impl<T: Real> RankMatrix<T> {
             Err(Error::Index { position, what: "row", index, bound })
         });
         ranks.all(wrong.unwrap_or(Ok(())))?;
-        let sizes = ranks.gather(vec![n])?;
+        let sizes = ranks.all_gather(vec![n])?;
         if let Some(&other) = sizes.iter().find(|&&size| size != sizes[0]) {
             let got = format!("{} on one rank and {other} on another", sizes[0]);
             return Err(Error::Option { what: "the number of rows", got, expected: "the same on all" });
@@ -62,11 +62,11 @@ impl<T: Real> RankMatrix<T> {
             RowDistribution::Even => even,
             RowDistribution::Given(bounds) => ranks.all(check_bounds(bounds, n, ranks.size()))?,
             RowDistribution::ByEntries => {
-                entries = deliver(ranks, &even, entries)?;
+                entries = send_to_owners(ranks, &even, entries)?;
                 bounds_by_entries(ranks, &even, &entries.rows)?
             }
         };
-        let entries = deliver(ranks, &bounds, entries)?;
+        let entries = send_to_owners(ranks, &bounds, entries)?;
         let first = bounds[ranks.rank()];
         let own = (bounds[ranks.rank() + 1] - first) as usize;
         // counting sort by rows
@@ -91,7 +91,7 @@ impl<T: Real> RankMatrix<T> {
     {
         let read = read_part::<T>(path, ranks.rank(), ranks.size()).map_err(Error::from);
         let (part, expected) = ranks.all(read)?;
-        let got: u64 = ranks.gather(vec![part.value.len() as u64])?.into_iter().sum();
+        let got: u64 = ranks.all_gather(vec![part.value.len() as u64])?.into_iter().sum();
         if got != expected {
             let (got, expected) = (got as usize, expected as usize);
             return Err(Error::Length { what: "the file", got, expected, why: "entries, by its size line" });
@@ -210,7 +210,7 @@ fn check_bounds(bounds: &[u64], n: u64, ranks: usize) -> Result<Vec<u64>> {
 }
 
 /// Sends each entry to the rank that owns its row.
-fn deliver<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Result<Entries<T>> {
+fn send_to_owners<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Result<Entries<T>> {
     let owner = |row: u64| bounds.partition_point(|&bound| bound <= row) - 1;
     fn sorted<X: Plain + Default>(ranks: &Ranks, owners: &[usize], from: &[X]) -> Result<Vec<X>> {
         let mut parts = vec![vec![]; ranks.size()];
@@ -231,7 +231,7 @@ fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u6
     let (first, end) = (even[ranks.rank()], even[ranks.rank() + 1]);
     let mut work = vec![2u64; (end - first) as usize];
     rows.iter().for_each(|row| work[(row - first) as usize] += 1);
-    let of_ranks = ranks.gather(vec![work.iter().sum::<u64>()])?;
+    let of_ranks = ranks.all_gather(vec![work.iter().sum::<u64>()])?;
     let all: u64 = of_ranks.iter().sum();
     let mut before: u64 = of_ranks[..ranks.rank()].iter().sum();
     // a rank's part ends with the row that reaches its share of the work

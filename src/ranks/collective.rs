@@ -50,11 +50,11 @@ pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
 #[derive(Default)]
 struct Sums {
     waiting: Vec<(Arc<Pending>, Own)>,
-    travelling: Option<Travelling>,
+    in_flight: Option<SumsInFlight>,
 }
 
 /// A gather in flight, and the deferred sums that it communicates, each with its number of values.
-struct Travelling {
+struct SumsInFlight {
     flight: Flight<f64>,
     sums: Vec<(Arc<Pending>, usize)>,
 }
@@ -199,14 +199,14 @@ impl Ranks {
     }
 
     /// Waits until a collective operation is complete, and returns the numbers received.
-    pub(super) fn landed<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
-        self.wait(|| flight.landed())?;
+    pub(super) fn finish<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
+        self.wait(|| flight.is_complete())?;
         Ok(flight.received())
     }
 
     /// Gathers numbers on all ranks, in the order of the ranks. Each rank must pass equally many.
-    pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
-        self.landed(self.depart(own)?)
+    pub(crate) fn all_gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
+        self.finish(self.start_all_gather(own)?)
     }
 
     /// Gathers a value of any type from each rank, in the order of the ranks; `None` if ranks are processes,
@@ -214,24 +214,24 @@ impl Ranks {
     #[cfg(feature = "cuda")]
     pub(super) fn share<X: Value>(&self, own: X) -> Result<Option<Vec<X>>> {
         self.check()?;
-        let Some(mut flight) = self.0.comm.share(own)? else { return Ok(None) };
+        let Some(mut flight) = self.0.comm.start_sharing(own)? else { return Ok(None) };
         self.0.traffic[2].fetch_add(1, Relaxed);
-        self.wait(|| flight.landed())?;
+        self.wait(|| flight.is_complete())?;
         Ok(Some(flight.received().into_iter().flatten().collect()))
     }
 
     /// Starts a nonblocking all-gather. Each rank must pass equally many numbers.
-    pub(super) fn depart<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         self.check()?;
         self.0.traffic[2].fetch_add(1, Relaxed);
-        self.0.comm.gather(own)
+        self.0.comm.start_all_gather(own)
     }
 
     /// Sends numbers to each rank; returns the numbers received from each rank.
     pub(crate) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
         self.check()?;
-        let announced = self.0.comm.turn(to.iter().map(|part| part.len() as u64).collect())?;
-        let expected = self.landed(announced)?;
+        let announced = self.0.comm.start_all_to_all(to.iter().map(|part| part.len() as u64).collect())?;
+        let expected = self.finish(announced)?;
         let ranges = |lengths: &mut dyn Iterator<Item = usize>| -> Vec<(usize, Range<usize>)> {
             let mut end = 0;
             let parts = lengths.map(|length| {
@@ -247,10 +247,10 @@ impl Ranks {
             buffer.copy_from_slice(&to.concat());
         }
         messages.start();
-        self.wait(|| messages.landed())?;
+        self.wait(|| messages.is_complete())?;
         let mut parts = vec![vec![]; self.size()];
         for (rank, part) in receives {
-            parts[rank] = messages.received().map_or(vec![], |came| came[part].to_vec());
+            parts[rank] = messages.received().map_or(vec![], |values| values[part].to_vec());
         }
         Ok(parts)
     }
@@ -274,12 +274,12 @@ impl Ranks {
 
     /// The first rank whose message is not empty, and its message.
     fn first_message(&self, own: String) -> Result<Option<(usize, String)>> {
-        let lengths = self.gather(vec![own.len() as u64])?;
+        let lengths = self.all_gather(vec![own.len() as u64])?;
         let Some(first) = lengths.iter().position(|&length| length > 0) else { return Ok(None) };
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
         let mut padded = own.into_bytes();
         padded.resize(longest, 0);
-        let messages = self.gather(padded)?;
+        let messages = self.all_gather(padded)?;
         let text = &messages[first * longest..][..lengths[first] as usize];
         Ok(Some((first, String::from_utf8_lossy(text).into_owned())))
     }
@@ -288,7 +288,7 @@ impl Ranks {
     #[cfg(feature = "cuda")]
     pub(super) fn of_this_machine(&self) -> Result<Vec<usize>> {
         let own = self.0.comm.machine();
-        let machines = self.gather(vec![own])?;
+        let machines = self.all_gather(vec![own])?;
         Ok((0..self.size()).filter(|&rank| machines[rank] == own).collect())
     }
 
@@ -311,7 +311,7 @@ impl Ranks {
 
     /// The maximum over all ranks.
     pub(super) fn largest(&self, own: u8) -> Result<u8> {
-        Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
+        Ok(self.all_gather(vec![own])?.into_iter().max().unwrap_or(own))
     }
 
     fn sums(&self) -> MutexGuard<'_, Sums> {
@@ -346,15 +346,15 @@ impl Ranks {
         self.0.traffic[2].fetch_add(1, Relaxed);
         self.0.traffic[3].fetch_add(own.len() as u64, Relaxed);
         self.check()?;
-        sums.travelling = Some(Travelling { flight: self.0.comm.gather(own)?, sums: waiting });
+        sums.in_flight = Some(SumsInFlight { flight: self.0.comm.start_all_gather(own)?, sums: waiting });
         Ok(())
     }
 
     /// Completes the sums in flight, adding in the order of the ranks, so that results are bitwise the same
     /// on all ranks and in every run.
     fn receive(&self, sums: &mut Sums) -> Result<()> {
-        let Some(Travelling { flight, sums }) = sums.travelling.take() else { return Ok(()) };
-        let parts = self.landed(flight)?;
+        let Some(SumsInFlight { flight, sums }) = sums.in_flight.take() else { return Ok(()) };
+        let parts = self.finish(flight)?;
         let count = parts.len() / self.size();
         let mut whole = vec![0.0; count];
         for part in parts.chunks(count.max(1)) {

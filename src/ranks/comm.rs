@@ -55,28 +55,31 @@ impl Comm {
     }
 
     /// Starts to gather equally many numbers from each rank on all ranks (all-gather).
-    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
-        Ok(dispatch!(Comm => Flight, self, comm => comm.gather(own)?))
+    pub(super) fn start_all_gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+        Ok(dispatch!(Comm => Flight, self, comm => comm.start_all_gather(own)?))
     }
 
     /// Starts to gather a value of any type from each rank; `None` if ranks are processes.
     #[cfg(feature = "cuda")]
-    pub(super) fn share<X: threads::Value>(&self, own: X) -> Result<Option<threads::Flight<Option<X>>>> {
+    pub(super) fn start_sharing<X: threads::Value>(
+        &self,
+        own: X,
+    ) -> Result<Option<threads::Flight<Option<X>>>> {
         match self {
             #[cfg(feature = "mpi")]
             Comm::Mpi(_) => Ok(None),
-            Comm::Thread(comm) => comm.gather(vec![Some(own)]).map(Some),
+            Comm::Thread(comm) => comm.start_all_gather(vec![Some(own)]).map(Some),
         }
     }
 
     /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
-    pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_to_all<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let (got, ranks) = (own.len(), self.size());
         if got != ranks {
             let message = format!("got {got} numbers, expected one for each of {ranks} ranks");
             return Err(Error::Communication(message));
         }
-        Ok(dispatch!(Comm => Flight, self, comm => comm.turn(own)?))
+        Ok(dispatch!(Comm => Flight, self, comm => comm.start_all_to_all(own)?))
     }
 
     /// Prepares repeated messages between this rank and others.
@@ -138,8 +141,8 @@ pub(super) enum Flight<X: Plain> {
 
 impl<X: Plain + Default> Flight<X> {
     /// Returns whether the operation is complete.
-    pub(super) fn landed(&mut self) -> bool {
-        dispatch!(Flight, self, flight => flight.landed())
+    pub(super) fn is_complete(&mut self) -> bool {
+        dispatch!(Flight, self, flight => flight.is_complete())
     }
 
     /// The numbers received, in the order of the ranks; empty if the operation is not complete.
@@ -172,8 +175,8 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     }
 
     /// Returns whether all messages have been sent and received.
-    pub(super) fn landed(&mut self) -> bool {
-        dispatch!(Messages, self, messages => messages.landed())
+    pub(super) fn is_complete(&mut self) -> bool {
+        dispatch!(Messages, self, messages => messages.is_complete())
     }
 }
 

@@ -41,16 +41,16 @@ impl<T: Real> RankFsai<T> {
         let lower = near.system().and_then(|system| {
             let pattern = pattern(&near, &system)?;
             let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
-            fsai::factor(&system, pattern, domain, range).map_err(|error| near.renamed(error))
+            fsai::factor(&system, pattern, domain, range).map_err(|error| near.with_global_rows(error))
         });
         let lower = ranks.all(lower)?;
-        let name = |&place: &u32| near.name(place);
-        let columns: Vec<u64> = lower.columns().iter().map(name).collect();
+        let global = |&place: &u32| near.global(place);
+        let columns: Vec<u64> = lower.columns().iter().map(global).collect();
         let offsets: Vec<usize> = lower.offsets().to_vec();
         let first = space.rows().start;
         let entries = lower
             .triplets()
-            .map(|(row, column, value)| (near.name(column as u32), first + row as u64, value));
+            .map(|(row, column, value)| (near.global(column as u32), first + row as u64, value));
         let entries: Vec<_> = entries.collect();
         let g = RankMatrix::from_rows(ranks, &offsets, &columns, lower.entries())?;
         let rows = RowDistribution::Given(space.bounds());

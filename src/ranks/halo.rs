@@ -93,7 +93,7 @@ impl Routes {
     pub(crate) fn ghosts<X: Plain + Default>(&self, width: usize, own: &[X]) -> Result<Vec<X>> {
         let numbers = |&entry: &u32| own[entry as usize * width..][..width].iter().copied();
         let part = |sent: Range<usize>| self.sent[sent].iter().flat_map(numbers).collect();
-        self.turn(&self.sends, part).map(|parts| parts.concat())
+        self.exchange_parts(&self.sends, part).map(|parts| parts.concat())
     }
 
     /// Exchanges once: sends a list of values, of any length, for each entry that others read; returns the
@@ -101,7 +101,7 @@ impl Routes {
     pub(crate) fn rows<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
         let part =
             |sent: Range<usize>| self.sent[sent].iter().flat_map(|&entry| of(entry as usize)).collect();
-        self.turn(&self.sends, part).map(|parts| parts.concat())
+        self.exchange_parts(&self.sends, part).map(|parts| parts.concat())
     }
 
     /// Exchanges once: sends a list of values for each entry that others read, or, if `back`, for each ghost to the
@@ -115,10 +115,11 @@ impl Routes {
     ) -> Result<Vec<X>> {
         let to = if back { &self.receives } else { &self.sends };
         let part = |range: Range<usize>| data[offset(range.start)..offset(range.end)].to_vec();
-        self.turn(to, part).map(|parts| parts.concat())
+        self.exchange_parts(to, part).map(|parts| parts.concat())
     }
 
-    fn turn<X: Plain + Default>(
+    /// Sends `part(range)` to each rank of `to`; returns the parts that each rank has sent.
+    fn exchange_parts<X: Plain + Default>(
         &self,
         to: &[(usize, Range<usize>)],
         part: impl Fn(Range<usize>) -> Vec<X>,
@@ -136,16 +137,24 @@ impl Routes {
 
     /// Like [`Routes::halo`], with given buffers for sending and receiving. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
-    pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {
-        let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
+    pub(super) fn halo_through<T: Real, B: Buffer<T>>(
+        &self,
+        sent: B,
+        received: B,
+    ) -> Result<HaloExchange<T, B>> {
+        let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, received);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
     /// Like [`Routes::back`], with given buffers for sending the values at ghosts, and for receiving.
     /// Collective: all ranks call this.
     #[cfg(feature = "cuda")]
-    pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {
-        let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, came);
+    pub(super) fn back_through<T: Real, B: Buffer<T>>(
+        &self,
+        sent: B,
+        received: B,
+    ) -> Result<HaloExchange<T, B>> {
+        let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, received);
         self.halo_of(messages, (0..self.ghost_count() as u32).collect(), self.receives.len())
     }
 
@@ -188,18 +197,18 @@ impl<T: Real, B: Buffer<T>> HaloExchange<T, B> {
         for (to, &from) in outgoing(messages)?.as_mut().iter_mut().zip(&*sent) {
             *to = x[from as usize];
         }
-        self.go()
+        self.start_filled()
     }
 
-    /// Passes the send buffer to `fill`; [`HaloExchange::go`] then sends it.
+    /// Passes the send buffer to `fill`; [`HaloExchange::start_filled`] then sends it.
     #[cfg(feature = "cuda")]
     pub(super) fn fill(&mut self, fill: impl FnOnce(&mut B) -> Result<()>) -> Result<()> {
         self.ranks.check()?;
         fill(outgoing(&mut self.messages)?)
     }
 
-    /// Starts to send the contents of the buffer, and to receive.
-    pub(super) fn go(&mut self) -> Result<()> {
+    /// Starts to send the filled buffer, and to receive.
+    pub(super) fn start_filled(&mut self) -> Result<()> {
         self.ranks.check()?;
         self.ranks.count(self.neighbours, self.sent.len() * size_of::<T>());
         self.messages.start();
@@ -208,13 +217,13 @@ impl<T: Real, B: Buffer<T>> HaloExchange<T, B> {
 
     /// Waits for the ghosts.
     pub(crate) fn receive(&mut self) -> Result<&[T]> {
-        Ok(self.came()?.as_ref())
+        Ok(self.wait()?.as_ref())
     }
 
     /// Waits for the ghosts, and returns the buffer that holds them.
-    pub(super) fn came(&mut self) -> Result<&B> {
+    pub(super) fn wait(&mut self) -> Result<&B> {
         let messages = &mut self.messages;
-        self.ranks.wait(|| messages.landed())?;
+        self.ranks.wait(|| messages.is_complete())?;
         self.messages.received().ok_or_else(in_flight)
     }
 }
@@ -243,9 +252,9 @@ impl<T: Real> Back<T> {
         self.ranks.count(self.neighbours, size_of_val(ghosts));
         self.messages.start();
         let messages = &mut self.messages;
-        self.ranks.wait(|| messages.landed())?;
-        let came = self.messages.received().ok_or_else(in_flight)?;
-        for (&to, &number) in self.sent.iter().zip(came) {
+        self.ranks.wait(|| messages.is_complete())?;
+        let received = self.messages.received().ok_or_else(in_flight)?;
+        for (&to, &number) in self.sent.iter().zip(received) {
             own[to as usize] += number;
         }
         Ok(())

@@ -65,13 +65,13 @@ impl Ranks {
 
     /// Returns this rank's value if all ranks have a value, otherwise `None` on all ranks.
     fn each_has<R>(&self, result: Result<R>) -> Result<Option<R>> {
-        let all = self.gather(vec![u8::from(result.is_ok())])?;
+        let all = self.all_gather(vec![u8::from(result.is_ok())])?;
         Ok(result.ok().filter(|_| all.iter().all(|&has| has == 1)))
     }
 
     /// Gathers `K` bytes from each rank: the handle of exported memory, the identity of a GPU, or a path.
     fn names<const K: usize>(&self, own: [u8; K]) -> Result<Vec<[u8; K]>> {
-        Ok(self.gather(own.to_vec())?.as_chunks::<K>().0.to_vec())
+        Ok(self.all_gather(own.to_vec())?.as_chunks::<K>().0.to_vec())
     }
 }
 
@@ -80,7 +80,7 @@ impl CudaLink {
     pub(super) fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<CudaLink>> {
         let link = |team: Option<Arc<Team>>| team.map(|team| CudaLink { team, ranks: ranks.clone() });
         let before = ranks.teams().made().iter().find(|(of, _)| of == gpu).map(|(_, team)| team.clone());
-        let known = ranks.gather(vec![u8::from(before.is_some())])?;
+        let known = ranks.all_gather(vec![u8::from(before.is_some())])?;
         if let Some(team) = before.filter(|_| known.iter().all(|&known| known == 1)) {
             return Ok(link(team));
         }
@@ -137,7 +137,7 @@ impl Team {
             && ranks.size() <= MEMBERS
             && (!shares || ranks.teams().shared.load(Ordering::Relaxed));
         // all ranks decide together, because their own results may differ (machines are identified by name)
-        if ranks.gather(vec![u8::from(may)])?.contains(&0) {
+        if ranks.all_gather(vec![u8::from(may)])?.contains(&0) {
             return Ok(None);
         }
         if !have_access(ranks, gpu.device())? {
@@ -159,14 +159,14 @@ impl Team {
         let free = |region: &Arc<Region>| u8::from(Arc::strong_count(region) == 1 && region.bytes() >= bytes);
         let count = regions.len();
         let mine: Vec<u8> = regions.iter().map(free).chain([1]).collect();
-        let all = ranks.gather(mine)?;
+        let all = ranks.all_gather(mine)?;
         let place = (0..=count).find(|&at| (0..ranks.size()).all(|rank| all[rank * (count + 1) + at] == 1));
         if let Some(region) = place.and_then(|place| regions.get(place)) {
             ranks.all(region.clear().map_err(Into::into))?;
             return Ok(region.clone());
         }
         // all ranks allocate the maximum, so that a region that is large enough for one rank is for all
-        let most = ranks.gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
+        let most = ranks.all_gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
         let region = region(ranks, member.device(), most)?;
         regions.push(region.clone());
         Ok(region)
@@ -185,7 +185,7 @@ fn have_access(ranks: &Ranks, own: &Device) -> Result<bool> {
     let gpus: Vec<usize> = devices.iter().map(Device::ordinal).collect();
     let are_free = ranks.rank() > 0 || ranks.teams().reserve(&gpus);
     let have_access = are_free && devices.iter().all(|other| own.access(other).is_ok());
-    Ok(!ranks.gather(vec![u8::from(have_access)])?.contains(&0))
+    Ok(!ranks.all_gather(vec![u8::from(have_access)])?.contains(&0))
 }
 
 /// Zeroed memory of each rank's GPU, which all others can access. Collective: all ranks call this.

@@ -315,7 +315,7 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         let own = outside.send(&x.own, || self.inside.apply_dot(&x.own, &mut y.own))?;
         let dot = outside.add_dot(&x.own, &mut y.own, own)?;
         if let Some(link) = self.space.link() {
-            return Ok(RankScalar::there(dot, link));
+            return Ok(RankScalar::on_gpus(dot, link));
         }
         let [sum] = RankScalar::sums(self.space.ranks(), [dot]);
         Ok(sum)

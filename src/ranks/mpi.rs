@@ -148,7 +148,7 @@ impl Comm {
     }
 
     /// Starts to gather equally many numbers from each rank.
-    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = number(own.len())?;
         let mut flight = Flight::new(own, self.size * count as usize);
         let of = datatype::<X>()?;
@@ -164,7 +164,7 @@ impl Comm {
     }
 
     /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
-    pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_to_all<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let mut flight = Flight::new(own, self.size);
         let of = datatype::<X>()?;
         let _call = calling();
@@ -189,7 +189,7 @@ impl Comm {
             send: ManuallyDrop::new(send),
             receive: ManuallyDrop::new(receive),
             requests: vec![],
-            travelling: false,
+            in_flight: false,
             number: PhantomData,
         };
         let [going, coming] = [messages.send.as_ref().len(), messages.receive.as_ref().len()];
@@ -296,7 +296,7 @@ impl<X: Plain + Default> Flight<X> {
     }
 
     /// Returns whether the operation is complete.
-    pub(super) fn landed(&mut self) -> bool {
+    pub(super) fn is_complete(&mut self) -> bool {
         let mut done = 0;
         let _call = calling();
         // SAFETY: a request of this communicator, or the null request, which is complete
@@ -306,7 +306,7 @@ impl<X: Plain + Default> Flight<X> {
 
     /// The numbers received, in the order of the ranks; empty if the operation is not complete.
     pub(super) fn received(mut self) -> Vec<X> {
-        if self.landed() { std::mem::take(&mut self.receive) } else { vec![] }
+        if self.is_complete() { std::mem::take(&mut self.receive) } else { vec![] }
     }
 }
 
@@ -327,7 +327,7 @@ pub(super) struct Messages<X: Plain, B: Buffer<X> = Vec<X>> {
     send: ManuallyDrop<B>,
     receive: ManuallyDrop<B>,
     requests: Vec<ffi::MPI_Request>,
-    travelling: bool,
+    in_flight: bool,
     number: PhantomData<X>,
 }
 
@@ -337,29 +337,29 @@ unsafe impl<X: Plain, B: Buffer<X> + Send> Send for Messages<X, B> {}
 impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     /// The send buffer; `None` while messages are in flight.
     pub(super) fn outgoing(&mut self) -> Option<&mut B> {
-        (!self.travelling).then_some(&mut *self.send)
+        (!self.in_flight).then_some(&mut *self.send)
     }
 
     /// The receive buffer; `None` while messages are in flight.
     pub(super) fn received(&self) -> Option<&B> {
-        (!self.travelling).then_some(&*self.receive)
+        (!self.in_flight).then_some(&*self.receive)
     }
 
     /// Starts to send and to receive.
     pub(super) fn start(&mut self) {
-        if self.travelling || self.requests.is_empty() {
+        if self.in_flight || self.requests.is_empty() {
             return;
         }
-        self.travelling = true;
+        self.in_flight = true;
         let _call = calling();
-        // SAFETY: persistent requests that are inactive; nothing else accesses the buffers while `travelling`
+        // SAFETY: persistent requests that are inactive; nothing else accesses the buffers while `in_flight`
         // is set
         unsafe { ffi::MPI_Startall(self.requests.len() as c_int, self.requests.as_mut_ptr()) };
     }
 
     /// Returns whether all messages have been sent and received.
-    pub(super) fn landed(&mut self) -> bool {
-        if !self.travelling {
+    pub(super) fn is_complete(&mut self) -> bool {
+        if !self.in_flight {
             return true;
         }
         let mut done = 0;
@@ -367,15 +367,15 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
         let count = self.requests.len() as c_int;
         // SAFETY: persistent requests that are active
         unsafe { ffi::MPI_Testall(count, self.requests.as_mut_ptr(), &mut done, ffi::RSMPI_STATUSES_IGNORE) };
-        self.travelling = done == 0;
-        !self.travelling
+        self.in_flight = done == 0;
+        !self.in_flight
     }
 }
 
 /// Leaks the buffers of messages that are still in flight, because MPI may read and write them.
 impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     fn drop(&mut self) {
-        if self.travelling {
+        if self.in_flight {
             return;
         }
         let call = calling();

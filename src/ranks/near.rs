@@ -31,13 +31,13 @@ impl<T: Real> Near<T> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let csr: Csr<T> = ranks.all(matrix.whole())?;
         let (first, own) = (space.rows().start, space.local_len());
-        let name = |column: u32| match matrix.ghosts().get((column as usize).wrapping_sub(own)) {
+        let global = |column: u32| match matrix.ghosts().get((column as usize).wrapping_sub(own)) {
             Some(&ghost) => ghost,
             None => first + u64::from(column),
         };
         let of_row = |row: usize| {
             let entries = csr.row_columns(row).iter().zip(csr.row_values(row));
-            let named = entries.map(|(&column, &value)| (name(column), value));
+            let named = entries.map(|(&column, &value)| (global(column), value));
             named.filter(|&(column, _)| kept(first + row as u64, column)).collect::<Vec<_>>()
         };
         let mine: Vec<Vec<(u64, T)>> = (0..own).map(of_row).collect();
@@ -58,7 +58,7 @@ impl<T: Real> Near<T> {
     }
 
     /// Global column of a local position.
-    pub(super) fn name(&self, place: u32) -> u64 {
+    pub(super) fn global(&self, place: u32) -> u64 {
         let (place, fetched) = (place as usize, self.fetched.len());
         match place.checked_sub(fetched) {
             None => self.fetched[place],
@@ -67,14 +67,14 @@ impl<T: Real> Near<T> {
         }
     }
 
-    fn place(&self, name: u64) -> u32 {
+    fn place(&self, global: u64) -> u32 {
         let fetched = self.fetched.len();
-        let own = name.checked_sub(self.first).filter(|&own| own < self.own as u64);
+        let own = global.checked_sub(self.first).filter(|&own| own < self.own as u64);
         let place = match own {
             Some(own) => fetched + own as usize,
-            None => match self.fetched.binary_search(&name) {
+            None => match self.fetched.binary_search(&global) {
                 Ok(at) => at,
-                Err(_) => fetched + self.own + self.beyond.partition_point(|&column| column < name),
+                Err(_) => fetched + self.own + self.beyond.partition_point(|&column| column < global),
             },
         };
         place as u32
@@ -92,17 +92,17 @@ impl<T: Real> Near<T> {
         for at in 0..n {
             offsets.push(offsets[at] + self.lengths.get(at).copied().unwrap_or(0));
         }
-        let columns: Vec<u32> = self.columns.iter().map(|&name| self.place(name)).collect();
+        let columns: Vec<u32> = self.columns.iter().map(|&global| self.place(global)).collect();
         Csr::from_csr(n, n, &offsets, &columns, &self.values)
     }
 
-    /// Replaces local row indices in an error by global ones.
-    pub(super) fn renamed(&self, error: Error) -> Error {
-        let name = |row: usize| self.name(row as u32) as usize;
+    /// The error with global row indices in place of local ones.
+    pub(super) fn with_global_rows(&self, error: Error) -> Error {
+        let global = |row: usize| self.global(row as u32) as usize;
         match error {
-            Error::NotPositive { what, row, pivot } => Error::NotPositive { what, row: name(row), pivot },
+            Error::NotPositive { what, row, pivot } => Error::NotPositive { what, row: global(row), pivot },
             Error::SingularLocal { what, at, unknown } => {
-                Error::SingularLocal { what, at: name(at), unknown: name(unknown) }
+                Error::SingularLocal { what, at: global(at), unknown: global(unknown) }
             }
             error => error,
         }

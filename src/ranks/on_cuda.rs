@@ -68,15 +68,15 @@ impl<T: Real> RankMemory<T> for Cuda {
         rows: &[u32],
         outside: Csr<T>,
     ) -> Result<CudaOffDiagonal<T>> {
-        let through = match link.map(|link| (link, link.member())) {
+        let path = match link.map(|link| (link, link.member())) {
             Some((link, Some(member))) => {
                 let halo = link.halo(member, routes, own, rows, &outside)?;
-                Through::Gpus(Box::new(halo), link.clone())
+                HaloPath::Gpus(Box::new(halo), link.clone())
             }
-            Some((_, None)) => Through::Nothing,
+            Some((_, None)) => HaloPath::Nothing,
             None => self.through_hosts(routes, own, rows, &outside)?,
         };
-        Ok(CudaOffDiagonal { through, outside, routes: routes.clone() })
+        Ok(CudaOffDiagonal { path, outside, routes: routes.clone() })
     }
 
     fn begin_step(steps: &mut CudaSteps<T>, place: usize, replays: bool) -> krysp_solvers::Result<bool> {
@@ -127,15 +127,15 @@ impl<T: Real> Sending<T> {
         Ok(Sending { collect: Collect::new(device, length, places)?, sent: device.pinned(places.len())? })
     }
 
-    /// Prepares an exchange of ghosts; `came` is the receive buffer. Collective: all ranks call this.
-    pub(crate) fn forwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
-        Ok(Exchange { collect: self.collect, halo: routes.halo_through(self.sent, came)? })
+    /// Prepares an exchange of ghosts; `received` is the receive buffer. Collective: all ranks call this.
+    pub(crate) fn forwards(self, routes: &Routes, received: PinnedArray<T>) -> Result<Exchange<T>> {
+        Ok(Exchange { collect: self.collect, halo: routes.halo_through(self.sent, received)? })
     }
 
     /// Prepares an exchange in which values at ghosts are sent to their owners. Collective: all ranks call
     /// this.
-    pub(crate) fn backwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
-        Ok(Exchange { collect: self.collect, halo: routes.back_through(self.sent, came)? })
+    pub(crate) fn backwards(self, routes: &Routes, received: PinnedArray<T>) -> Result<Exchange<T>> {
+        Ok(Exchange { collect: self.collect, halo: routes.back_through(self.sent, received)? })
     }
 }
 
@@ -156,21 +156,21 @@ impl<T: Real> Exchange<T> {
         halo.fill(|sent| collect.queue(&x.entries, sent).map_err(Error::from))?;
         let result = meanwhile()?;
         collect.wait().map_err(failed)?;
-        halo.go()?;
+        halo.start_filled()?;
         Ok(result)
     }
 
     /// Waits for the entries of other ranks.
-    pub(crate) fn came(&mut self) -> Result<&PinnedArray<T>> {
-        self.halo.came()
+    pub(crate) fn wait(&mut self) -> Result<&PinnedArray<T>> {
+        self.halo.wait()
     }
 }
 
 /// Path of the entries of `x` between ranks.
-enum Through<T: Real> {
+enum HaloPath<T: Real> {
     /// No communication is needed.
     Nothing,
-    /// Through host memory.
+    /// HaloPath host memory.
     Hosts(Box<(Exchange<T>, Ghosts<T>)>),
     /// Directly between GPUs.
     Gpus(Box<halo::HaloExchange<T>>, CudaLink),
@@ -178,7 +178,7 @@ enum Through<T: Real> {
 
 /// Entries in columns of other ranks, for products on a GPU.
 pub struct CudaOffDiagonal<T: Real> {
-    through: Through<T>,
+    path: HaloPath<T>,
     outside: Csr<T>,
     routes: Routes,
 }
@@ -191,17 +191,17 @@ impl Cuda {
         own: usize,
         rows: &[u32],
         outside: &Csr<T>,
-    ) -> Result<Through<T>> {
+    ) -> Result<HaloPath<T>> {
         let made = || {
             let offsets: Vec<u32> = outside.offsets().iter().map(|&offset| offset as u32).collect();
             let border = [rows, &offsets, outside.columns()];
             let ghosts = Ghosts::new(self.device(), own, outside.cols(), border, outside.entries())?;
             Ok((Sending::new(self, own, routes.sent())?, ghosts, self.device().pinned(outside.cols())?))
         };
-        let (sending, ghosts, came) = routes.ranks().all(made())?;
-        let exchange = sending.forwards(routes, came)?;
+        let (sending, ghosts, received) = routes.ranks().all(made())?;
+        let exchange = sending.forwards(routes, received)?;
         let alone = routes.sent().is_empty() && outside.cols() == 0;
-        Ok(if alone { Through::Nothing } else { Through::Hosts(Box::new((exchange, ghosts))) })
+        Ok(if alone { HaloPath::Nothing } else { HaloPath::Hosts(Box::new((exchange, ghosts))) })
     }
 }
 
@@ -211,10 +211,10 @@ impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
         x: &CudaVector<T>,
         own: impl FnOnce() -> krysp_solvers::Result<R>,
     ) -> krysp_solvers::Result<R> {
-        let own = match &mut self.through {
-            Through::Nothing => own()?,
-            Through::Hosts(hosts) => hosts.0.send(x, own)?,
-            Through::Gpus(halo, _) => {
+        let own = match &mut self.path {
+            HaloPath::Nothing => own()?,
+            HaloPath::Hosts(hosts) => hosts.0.send(x, own)?,
+            HaloPath::Gpus(halo, _) => {
                 halo.send(&x.entries).map_err(failed)?;
                 own()?
             }
@@ -224,13 +224,13 @@ impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
     }
 
     fn add(&mut self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        match &mut self.through {
-            Through::Nothing => Ok(()),
-            Through::Hosts(hosts) => {
+        match &mut self.path {
+            HaloPath::Nothing => Ok(()),
+            HaloPath::Hosts(hosts) => {
                 let (exchange, ghosts) = &mut **hosts;
-                ghosts.add(exchange.came()?, &mut y.entries).map_err(failed)
+                ghosts.add(exchange.wait()?, &mut y.entries).map_err(failed)
             }
-            Through::Gpus(halo, _) => halo.add(&x.entries, &mut y.entries).map_err(failed),
+            HaloPath::Gpus(halo, _) => halo.add(&x.entries, &mut y.entries).map_err(failed),
         }
     }
 
@@ -241,13 +241,13 @@ impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
         own: CudaScalar<T>,
     ) -> krysp_solvers::Result<CudaScalar<T>> {
         let (x, y) = (&x.entries, &mut y.entries);
-        let sum = match &mut self.through {
-            Through::Nothing => return Ok(own),
-            Through::Hosts(hosts) => {
+        let sum = match &mut self.path {
+            HaloPath::Nothing => return Ok(own),
+            HaloPath::Hosts(hosts) => {
                 let (exchange, ghosts) = &mut **hosts;
-                ghosts.add_dot(exchange.came()?, x, y, &own.0)
+                ghosts.add_dot(exchange.wait()?, x, y, &own.0)
             }
-            Through::Gpus(halo, link) => link.sum(|| halo.add_dot(x, y, &own.0)),
+            HaloPath::Gpus(halo, link) => link.sum(|| halo.add_dot(x, y, &own.0)),
         };
         Ok(CudaScalar(sum.map_err(failed)?))
     }
@@ -258,10 +258,10 @@ impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.outside = self.outside.with_values(&self.outside.assemble(values)?)?;
-        match &mut self.through {
-            Through::Nothing => Ok(()),
-            Through::Hosts(hosts) => Ok(hosts.1.refresh(self.outside.entries())?),
-            Through::Gpus(halo, _) => Ok(halo.refresh(self.outside.entries())?),
+        match &mut self.path {
+            HaloPath::Nothing => Ok(()),
+            HaloPath::Hosts(hosts) => Ok(hosts.1.refresh(self.outside.entries())?),
+            HaloPath::Gpus(halo, _) => Ok(halo.refresh(self.outside.entries())?),
         }
     }
 
@@ -270,10 +270,10 @@ impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
     }
 
     fn bytes(&self) -> usize {
-        match &self.through {
-            Through::Nothing => 0,
-            Through::Hosts(hosts) => hosts.1.bytes() + hosts.0.collect.bytes(),
-            Through::Gpus(halo, _) => halo.bytes(),
+        match &self.path {
+            HaloPath::Nothing => 0,
+            HaloPath::Hosts(hosts) => hosts.1.bytes() + hosts.0.collect.bytes(),
+            HaloPath::Gpus(halo, _) => halo.bytes(),
         }
     }
 }

@@ -20,7 +20,7 @@ enum Number<T: Real, L: Local<T>> {
     Known(T),
     Sum(Ranks, Arc<Pending>, usize),
     /// Stored on the GPU of each rank.
-    There(ScalarOf<L::Vector>, <L as RankMemory<T>>::Link),
+    OnGpus(ScalarOf<L::Vector>, <L as RankMemory<T>>::Link),
 }
 
 impl<T: Real, L: Local<T>> Clone for RankScalar<T, L> {
@@ -28,7 +28,7 @@ impl<T: Real, L: Local<T>> Clone for RankScalar<T, L> {
         RankScalar(match &self.0 {
             Number::Known(value) => Number::Known(*value),
             Number::Sum(ranks, pending, at) => Number::Sum(ranks.clone(), pending.clone(), *at),
-            Number::There(number, link) => Number::There(number.clone(), link.clone()),
+            Number::OnGpus(number, link) => Number::OnGpus(number.clone(), link.clone()),
         })
     }
 }
@@ -50,8 +50,8 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
     }
 
     /// A scalar that is stored on the GPUs of all ranks.
-    pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as RankMemory<T>>::Link) -> Self {
-        RankScalar(Number::There(number, link.clone()))
+    pub(super) fn on_gpus(number: ScalarOf<L::Vector>, link: &<L as RankMemory<T>>::Link) -> Self {
+        RankScalar(Number::OnGpus(number, link.clone()))
     }
 
     /// Returns whether [`Scalar::read`] returns without waiting.
@@ -59,7 +59,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         match &self.0 {
             Number::Known(_) => true,
             Number::Sum(_, pending, _) => Ranks::known(pending),
-            Number::There(..) => false,
+            Number::OnGpus(..) => false,
         }
     }
 
@@ -71,14 +71,14 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
     /// The scalar for operations on this rank's parts of vectors; NaN if a rank has failed.
     pub(super) fn local(&self) -> ScalarOf<L::Vector> {
         match &self.0 {
-            Number::There(number, _) => number.clone(),
+            Number::OnGpus(number, _) => number.clone(),
             _ => self.value().into(),
         }
     }
 
     fn link(&self) -> Option<&<L as RankMemory<T>>::Link> {
         match &self.0 {
-            Number::There(_, link) => Some(link),
+            Number::OnGpus(_, link) => Some(link),
             _ => None,
         }
     }
@@ -87,23 +87,23 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
     fn joined(
         self,
         other: Self,
-        known: impl FnOnce(T, T) -> T,
-        there: impl FnOnce(ScalarOf<L::Vector>, ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
+        on_host: impl FnOnce(T, T) -> T,
+        on_gpus: impl FnOnce(ScalarOf<L::Vector>, ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
     ) -> Self {
         match self.link().or(other.link()) {
-            Some(link) => RankScalar::there(there(self.local(), other.local()), link),
-            None => known(self.value(), other.value()).into(),
+            Some(link) => RankScalar::on_gpus(on_gpus(self.local(), other.local()), link),
+            None => on_host(self.value(), other.value()).into(),
         }
     }
 
     fn mapped(
         self,
-        known: impl FnOnce(T) -> T,
-        there: impl FnOnce(ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
+        on_host: impl FnOnce(T) -> T,
+        on_gpus: impl FnOnce(ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
     ) -> Self {
         match self.0 {
-            Number::There(number, link) => RankScalar(Number::There(there(number), link)),
-            _ => known(self.value()).into(),
+            Number::OnGpus(number, link) => RankScalar(Number::OnGpus(on_gpus(number), link)),
+            _ => on_host(self.value()).into(),
         }
     }
 }
@@ -152,14 +152,14 @@ impl<T: Real, L: Local<T>> Scalar<T> for RankScalar<T, L> {
         // a separate cell on the GPU, from which replayed steps read the value
         let mut place = self.local();
         place.assign(&value.local());
-        *self = RankScalar(Number::There(place, link));
+        *self = RankScalar(Number::OnGpus(place, link));
     }
 
     fn read(&self) -> Result<T> {
         match &self.0 {
             Number::Known(value) => Ok(*value),
             Number::Sum(ranks, pending, at) => Ok(T::from_f64(ranks.whole(pending)?[*at])),
-            Number::There(number, link) => {
+            Number::OnGpus(number, link) => {
                 let number = number.read()?;
                 link.check()?;
                 Ok(number)

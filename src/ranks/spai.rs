@@ -41,11 +41,11 @@ impl<T: Real> RankSpai<T> {
         let near = Near::new(&columns, |_, _| true)?;
         let inverse = near.system().and_then(|system| {
             let pattern = pattern(&near, &system)?;
-            spai::on_pattern(&system, pattern).map_err(|error| near.renamed(error))
+            spai::on_pattern(&system, pattern).map_err(|error| near.with_global_rows(error))
         });
-        let name = |place: usize| near.name(place as u32);
+        let global = |place: usize| near.global(place as u32);
         let entries = ranks.all(inverse)?;
-        let entries = entries.triplets().map(|(column, row, value)| (name(row), name(column), value));
+        let entries = entries.triplets().map(|(column, row, value)| (global(row), global(column), value));
         let entries: Vec<_> = entries.collect();
         Ok(RankSpai::of_matrix(RankMatrix::from_entries(ranks, n, rows, &entries)?))
     }

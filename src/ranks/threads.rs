@@ -20,7 +20,7 @@ use std::time::Duration;
 const COLLECTIVE: i32 = 0;
 
 /// Maximum time between two polls of a sleeping rank, for waits that end without a message. A guess.
-const NAP: Duration = Duration::from_millis(1);
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// A value that a rank can send to another one.
 pub(super) trait Value: Any + Clone + Send + Sync {}
@@ -128,14 +128,14 @@ impl Comm {
     }
 
     /// Starts to gather equally many values of any type from each rank, which clones them.
-    pub(super) fn gather<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_gather<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = own.len();
         let own: Message = Arc::new(own);
         (0..self.size).for_each(|rank| self.deliver(rank, COLLECTIVE, own.clone()));
         Ok(self.flight(count))
     }
 
-    pub(super) fn turn<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+    pub(super) fn start_all_to_all<X: Value + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         own.into_iter().enumerate().for_each(|(rank, number)| {
             self.deliver(rank, COLLECTIVE, Arc::new(vec![number]));
         });
@@ -204,7 +204,7 @@ impl Comm {
         let mut contents = mailbox.contents();
         if !contents.is_new {
             contents.sleeps = true;
-            let woken = mailbox.changed.wait_timeout(contents, NAP);
+            let woken = mailbox.changed.wait_timeout(contents, LONGEST_SLEEP);
             contents = woken.unwrap_or_else(PoisonError::into_inner).0;
             contents.sleeps = false;
         }
@@ -223,7 +223,7 @@ struct Incoming {
 
 impl Incoming {
     /// Copies the messages that have arrived into the buffer; returns whether all have.
-    fn landed<X: Value>(&mut self, buffer: &mut [X]) -> bool {
+    fn receive_into<X: Value>(&mut self, buffer: &mut [X]) -> bool {
         let Incoming { shared, rank, missing, polled } = self;
         let own = &shared.mailboxes[*rank];
         let changes = Some(own.changes.load(Ordering::Acquire));
@@ -276,12 +276,12 @@ pub(super) struct Flight<X> {
 }
 
 impl<X: Value> Flight<X> {
-    pub(super) fn landed(&mut self) -> bool {
-        self.incoming.landed(&mut self.receive)
+    pub(super) fn is_complete(&mut self) -> bool {
+        self.incoming.receive_into(&mut self.receive)
     }
 
     pub(super) fn received(mut self) -> Vec<X> {
-        if self.landed() { self.receive } else { vec![] }
+        if self.is_complete() { self.receive } else { vec![] }
     }
 }
 
@@ -323,14 +323,14 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
         self.incoming = Some(self.own.expect(self.tag, &self.receives));
     }
 
-    pub(super) fn landed(&mut self) -> bool {
+    pub(super) fn is_complete(&mut self) -> bool {
         let Some(incoming) = &mut self.incoming else { return true };
         // a rank is at most one exchange ahead of those that receive from it, so that mailboxes do not grow
         let mailboxes = &self.own.shared.mailboxes;
         self.sent[1].retain(|(to, message)| {
             message.strong_count() > 0 && !mailboxes[*to].has_ended.load(Ordering::Acquire)
         });
-        if incoming.landed(self.receive.as_mut()) && self.sent[1].is_empty() {
+        if incoming.receive_into(self.receive.as_mut()) && self.sent[1].is_empty() {
             self.incoming = None;
         }
         self.incoming.is_none()

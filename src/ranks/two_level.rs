@@ -75,7 +75,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         let wrong = krysp_solvers::Error::Space { what: "the preconditioner", than: "the matrix" };
         let made = if fits { matrix.diagonal_block().in_host_memory() } else { Err(wrong.into()) };
         let coarse = matrix.ranks().all(made.and_then(|block| make(&block)))?;
-        let counts = matrix.ranks().gather(vec![coarse.unknowns() as u64])?;
+        let counts = matrix.ranks().all_gather(vec![coarse.unknowns() as u64])?;
         let mut bounds = vec![0];
         counts.iter().for_each(|&count| bounds.push(bounds[bounds.len() - 1] + count as usize));
         let inverse = inverse(matrix, &coarse, &bounds)?;
@@ -105,13 +105,13 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         let most = self.bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let mut restricted = self.aggregates.restrict(&r.own)?;
         restricted.resize(most, T::zero());
-        self.space.ranks().depart(restricted)
+        self.space.ranks().start_all_gather(restricted)
     }
 
     /// `z ← z + Z c` with the coarse solution `c`; returns `⟨r, Z c⟩`, which is computed from coarse vectors.
     fn correct(&self, flight: Flight<T>, z: &mut RankVector<T, L>) -> Result<RankScalar<T, L>> {
         let (ranks, own) = (self.space.ranks(), self.own());
-        let parts = ranks.landed(flight)?;
+        let parts = ranks.finish(flight)?;
         let most = parts.len() / ranks.size();
         let lengths = self.bounds.windows(2).map(|pair| pair[1] - pair[0]);
         let mut whole: Vec<T> = Vec::with_capacity(row_stride(self.unknowns()));

@@ -29,7 +29,7 @@ impl<T: Real> RankSpace<T> {
     /// The space in which this rank has `own` entries. Collective: all ranks call this.
     pub fn new(ranks: &Ranks, own: usize) -> crate::error::Result<RankSpace<T>> {
         let mut end = 0;
-        let ends = ranks.gather(vec![own as u64])?.into_iter().map(|rows| {
+        let ends = ranks.all_gather(vec![own as u64])?.into_iter().map(|rows| {
             end += rows;
             end
         });
@@ -67,7 +67,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         own: impl FnOnce() -> [ScalarOf<L::Vector>; K],
     ) -> [RankScalar<T, L>; K] {
         match &self.link {
-            Some(link) => link.sum(own).map(|sum| RankScalar::there(sum, link)),
+            Some(link) => link.sum(own).map(|sum| RankScalar::on_gpus(sum, link)),
             None => RankScalar::sums(&self.ranks, own()),
         }
     }

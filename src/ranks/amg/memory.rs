@@ -100,7 +100,7 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         };
         let ranks = &self.ranks;
         let own = L::columns(&t);
-        let bounds: Vec<u64> = sums(&ranks.gather(vec![own as u64])?);
+        let bounds: Vec<u64> = sums(&ranks.all_gather(vec![own as u64])?);
         // one decision of all ranks: a rank whose own nodes coarsen little takes part
         if !gains(bounds[ranks.size()], count, rows.all()) {
             return Ok(None);
@@ -121,7 +121,7 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
 
     fn least(&self, _: usize, inverse: &L::Inverse) -> Result<f64> {
         let own = self.ranks.all(L::least(inverse))?;
-        Ok(strength::least_of(&self.ranks.gather(vec![own])?))
+        Ok(strength::least_of(&self.ranks.all_gather(vec![own])?))
     }
 
     fn stored(
@@ -208,7 +208,7 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
             None => (format.into(), 0),
         };
         let bytes = level.a.bytes() + 4 * own + transfer;
-        let all = self.ranks.gather(vec![level.a.entries as u64, bytes as u64])?;
+        let all = self.ranks.all_gather(vec![level.a.entries as u64, bytes as u64])?;
         let sum = |which: usize| all.iter().skip(which).step_by(2).sum::<u64>() as usize;
         Ok(LevelReport::new(level.a.domain().len(), sum(0), sum(1), formats))
     }
@@ -255,7 +255,7 @@ impl<L: LocalSetup> OnRanks<L> {
         let values = |at: &[usize]| self.local.entries_at(matrix, at);
         let pattern = &matrix.diagonal_block().structure().pattern;
         let own = self.ranks.all(is_worthwhile(false, size, pattern, values))?;
-        Ok(self.ranks.gather(vec![u8::from(own)])?.iter().all(|&own| own == 1))
+        Ok(self.ranks.all_gather(vec![u8::from(own)])?.iter().all(|&own| own == 1))
     }
 
     /// Detects nodes of at most `most` unknowns in a matrix of single unknowns, and aggregates them, unless some rank
@@ -266,7 +266,7 @@ impl<L: LocalSetup> OnRanks<L> {
         }
         let a = self.ranks.all(L::read(&rows.a))?;
         let nodes = Nodes::detect(&a.pattern, 1, most);
-        let there = self.ranks.gather(vec![u8::from(nodes.is_some() || rows.nodes() == 0)])?;
+        let there = self.ranks.all_gather(vec![u8::from(nodes.is_some() || rows.nodes() == 0)])?;
         if there.contains(&0) {
             return Ok(None);
         }

@@ -188,7 +188,7 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let smooth_finest = smooth_finest.map_or(2, u64::from);
         let own =
             [modes.len() as u64, strength.to_bits(), sweeps as u64, max_coarse_size as u64, smooth_finest];
-        if ranks.gather(own.to_vec())?.chunks(own.len()).any(|other| other != own) {
+        if ranks.all_gather(own.to_vec())?.chunks(own.len()).any(|other| other != own) {
             let (what, expected) = ("the options, or the number of modes,", "the same on all ranks");
             return Err(Error::Option { what, got: "different ones".into(), expected });
         }
@@ -285,7 +285,7 @@ fn solve(ranks: &Ranks, last: Option<&Last>, scale: f64, own: f64, b: &mut [f32]
     message[..b.len()].copy_from_slice(b);
     // the base-2 logarithm of any `f64` fits into single precision
     message[most] = own.log2() as f32;
-    let parts = ranks.gather(message)?;
+    let parts = ranks.all_gather(message)?;
     let parts = parts.chunks_exact(most + 1);
     if let Some(last) = last {
         let whole = parts.clone().zip(lengths()).flat_map(|(part, length)| &part[..length]);

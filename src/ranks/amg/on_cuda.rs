@@ -256,7 +256,7 @@ impl LocalSetup for Cuda {
         product(coarse)?;
         coarse.entries.with_part(0..*own, |part| vector::copy(part, &mut to.entries));
         down.send(coarse, || Ok(()))?;
-        returned.add(down.came()?, &mut to.entries).map_err(failed)
+        returned.add(down.wait()?, &mut to.entries).map_err(failed)
     }
 
     fn with_ghosts<'a>(
@@ -268,7 +268,7 @@ impl LocalSetup for Cuda {
             coarse.entries.with_part(0..*own, |part| vector::copy(&from.entries, part));
             Ok(())
         })?;
-        let came = up.came()?;
+        let came = up.wait()?;
         coarse.entries.with_part(*own..length, |part| came.copy_to(part)).map_err(failed)?;
         Ok(coarse)
     }

@@ -173,7 +173,7 @@ pub(super) fn common_size<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>) -> Re
     let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
     // a rank without rows accepts the size of the other ranks
     let own = if space.local_len() == 0 { 0 } else { own };
-    let mut sizes = ranks.gather(vec![if whole { own } else { own.min(1) }])?;
+    let mut sizes = ranks.all_gather(vec![if whole { own } else { own.min(1) }])?;
     sizes.retain(|&size| size > 0);
     sizes.dedup();
     Ok(if let [size] = sizes[..] { size as usize } else { 1 })
