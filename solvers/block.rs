@@ -61,7 +61,7 @@ where
         }
         let b: Vec<_> = b.iter().map(AsRef::as_ref).collect();
         let solutions = driver.solve_columns(on, &b, &Self::BLOCK);
-        self.or_give_up(solutions)
+        self.or_report(solutions)
     }
 
     /// Like [`Solver::solve_block`], on vectors of the operator's space. The columns of `x` hold the guesses
@@ -80,7 +80,7 @@ where
             return self.solve_many_into(b, x);
         }
         let solved = driver.solve_columns_into(on, b, x, &Self::BLOCK);
-        self.or_give_up(solved)?;
+        self.or_report(solved)?;
         Ok(&self.driver.reports[..b.columns().len()])
     }
 

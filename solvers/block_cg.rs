@@ -111,7 +111,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         q.join(directions);
         state.precondition(system)?;
         let Orthonormal { t, zeta, .. } = state.orthonormalize(system, |squared| squared)?;
-        state.direct(system, &t, None);
+        state.update_directions(system, &t, None);
         state.s = zeta;
         Ok(())
     }
@@ -124,7 +124,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         _: usize,
         steps: &mut <MultiVector<V> as BasicVector>::Steps,
     ) -> Result<()> {
-        state.leave_ended(x.space());
+        state.drop_ended(x.space());
         system.a.apply(&state.p, &mut state.z)?; // Z = A P
         let BlockCgState { p, z, width, products, .. } = &mut *state;
         let sigma = products.symmetric(&p.columns()[..*width], &z.columns()[..*width])?;
@@ -151,7 +151,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         };
         state.s = zeta.times(&state.s);
         let squares = state.residuals(system, &t)?;
-        state.direct(system, &t, Some(&zeta));
+        state.update_directions(system, &t, Some(&zeta));
         steps.residual(&scalars::<V>(x.columns().len(), &columns, &squares))
     }
 
@@ -176,7 +176,7 @@ impl<V: Vector> BlockCgState<V> {
     }
 
     /// Removes the columns that have ended, and reduces the block to the span of the residuals of the others.
-    fn leave_ended(&mut self, of_solutions: &MultiSpace<SpaceOf<V>>) {
+    fn drop_ended(&mut self, of_solutions: &MultiSpace<SpaceOf<V>>) {
         let is_open = |&place: &usize| of_solutions.is_open(self.columns[place]);
         let left: Few<usize> = (0..self.columns.len()).filter(is_open).collect();
         if left.len() == self.columns.len() {
@@ -212,7 +212,7 @@ impl<V: Vector> BlockCgState<V> {
     }
 
     /// `Q ← Q T; P ← M⁻¹ Q + P ζᵀ`
-    fn direct(&mut self, system: &System<'_, MultiVector<V>>, t: &Matrix, zeta: Option<&Matrix>) {
+    fn update_directions(&mut self, system: &System<'_, MultiVector<V>>, t: &Matrix, zeta: Option<&Matrix>) {
         let conjugate = zeta.map(Matrix::transposed);
         let w = if is_identity(system) { &self.q } else { &self.w };
         let next = &mut self.z.columns_mut()[..t.cols()];

@@ -85,12 +85,12 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             ControlFlow::Continue(threshold) => threshold,
         };
         workspace.steps.discard_recordings();
-        self.pursue(of, x, workspace, threshold, started, None)
+        self.run_with_restarts(of, x, workspace, threshold, started, None)
     }
 
     /// Runs the method until it stops, and restarts it from the true residual where that may help. `ran` is
     /// the outcome of the first run, if it was made in lockstep with other columns.
-    pub(crate) fn pursue(
+    pub(crate) fn run_with_restarts(
         &mut self,
         of: Problem<'_, V>,
         x: &mut V,

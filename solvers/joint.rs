@@ -1,12 +1,12 @@
 //! Joint solves of several columns: the steps of all of them, and the decisions of each.
 
 use crate::driver::{Driver, Operators, Problem};
-use crate::judge::{Course, Judge};
+use crate::judge::{Judge, RunChecks};
 use crate::lockstep::{Lockstep, OnColumns};
 use crate::many::Joining;
 use crate::run::{FOLD, broken, interrupted};
 use crate::verdict::norm;
-use crate::workspace::{Apart, Workspace};
+use crate::workspace::{PerColumn, Workspace};
 use crate::{
     Arithmetic, BasicVector, Ending, Error, Method, MultiSpace, MultiVector, Outcome, Result, ScalarOf,
     Space, SpaceOf, Steps, System, Vector,
@@ -18,11 +18,11 @@ use std::time::Instant;
 
 /// State of a column between two steps. The next group reuses its memory for the column with the same index.
 struct Column<V> {
-    /// State of its run until that has ended.
-    course: Option<Course>,
+    /// Tests of its run until that has ended.
+    checks: Option<RunChecks>,
     /// Residual norm to reach.
     threshold: f64,
-    apart: Apart<V>,
+    per_column: PerColumn<V>,
     /// True if the initial guess is not zero.
     is_guessed: bool,
     /// Outcome of its run, until its solve ends.
@@ -33,8 +33,15 @@ struct Column<V> {
 
 impl<V> Default for Column<V> {
     fn default() -> Self {
-        let apart = Apart::default();
-        Column { course: None, threshold: 0.0, apart, is_guessed: false, outcome: None, has_ended: false }
+        let per_column = PerColumn::default();
+        Column {
+            checks: None,
+            threshold: 0.0,
+            per_column,
+            is_guessed: false,
+            outcome: None,
+            has_ended: false,
+        }
     }
 }
 
@@ -90,8 +97,8 @@ impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
         self.space.open_all();
         (run.count..self.columns.len()).for_each(|column| self.space.close(column));
         for (index, (column, x)) in self.columns.iter_mut().zip(x.columns()).enumerate() {
-            (column.course, column.outcome, column.has_ended) = (None, None, index >= run.count);
-            column.apart.begin();
+            (column.checks, column.outcome, column.has_ended) = (None, None, index >= run.count);
+            column.per_column.begin();
             column.is_guessed =
                 run.guess != Arithmetic::Zero && index < run.count && norm::<V>(x.norm_squared())? != 0.0;
         }
@@ -182,14 +189,15 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                     ControlFlow::Continue(_) if driver.near_rounding() => joint.space.close(index),
                     ControlFlow::Continue(threshold) => {
                         let stagnation_window = driver.method.stagnation_window();
-                        let course = driver.judge(run).course(stagnation_window, &driver.report, threshold);
-                        (column.course, column.threshold) = (Some(course), threshold);
+                        let checks =
+                            driver.judge(run).begin_checks(stagnation_window, &driver.report, threshold);
+                        (column.checks, column.threshold) = (Some(checks), threshold);
                     }
                 }
                 Ok(())
             })?;
         }
-        joint.width = joint.columns.iter().filter(|column| column.course.is_some()).count();
+        joint.width = joint.columns.iter().filter(|column| column.checks.is_some()).count();
         Ok(())
     }
 
@@ -201,7 +209,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         x: &mut MultiVector<V>,
         workspace: &mut Workspace<K, V>,
     ) -> Result<()> {
-        let is_open = |column: &Column<V>| column.course.is_some();
+        let is_open = |column: &Column<V>| column.checks.is_some();
         let Some(first) = joint.columns.iter().position(is_open) else { return Ok(()) };
         // as in solves one after the other, the norm is estimated with the first column
         workspace.operator_norm(&mut self.operator_norm, run.on.a, &run.b.columns()[first])?;
@@ -225,16 +233,16 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                 place = if cycle.is_some() { place + 1 } else { queued % places };
             }
             for index in 0..run.count {
-                let Some(mut course) = joint.columns[index].course.take() else { continue };
+                let Some(mut checks) = joint.columns[index].checks.take() else { continue };
                 let x = &mut x.columns_mut()[index];
                 let outcome = match &all {
                     None => self.with_column(run, index, joint, workspace, |driver, joint, workspace| {
-                        driver.judge_column(run, (index, &mut course), joint, x, workspace, queued)
+                        driver.judge_column(run, (index, &mut checks), joint, x, workspace, queued)
                     })?,
                     ended => ended.clone(),
                 };
                 let column = &mut joint.columns[index];
-                column.course = outcome.is_none().then_some(course);
+                column.checks = outcome.is_none().then_some(checks);
                 column.outcome = outcome;
             }
             self.end_columns(run, joint, x, workspace)?;
@@ -251,8 +259,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         workspace: &mut Workspace<K, V>,
     ) -> Result<()> {
         joint.ending.open_all();
-        let goes_on = |&index: &usize| joint.columns[index].outcome.is_none();
-        let left = (0..joint.columns.len()).filter(goes_on);
+        let continues = |&index: &usize| joint.columns[index].outcome.is_none();
+        let left = (0..joint.columns.len()).filter(continues);
         if left.map(|index| joint.ending.close(index)).count() == joint.columns.len() {
             return Ok(());
         }
@@ -281,10 +289,10 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         work: impl FnOnce(&mut Self, &mut Joint<J, V>, &mut Workspace<K, V>) -> Result<R>,
     ) -> Result<R> {
         swap(&mut self.report, &mut self.reports[run.first + index]);
-        workspace.exchange(&mut joint.columns[index].apart);
+        workspace.exchange(&mut joint.columns[index].per_column);
         let done = work(self, joint, workspace);
         swap(&mut self.report, &mut self.reports[run.first + index]);
-        workspace.exchange(&mut joint.columns[index].apart);
+        workspace.exchange(&mut joint.columns[index].per_column);
         done
     }
 
@@ -307,7 +315,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         joint.space.close(index);
         let problem = Problem { on: run.on, b: &run.b.columns()[index] };
         let threshold = joint.columns[index].threshold;
-        let outcome = self.pursue(problem, x, workspace, threshold, run.started, Some(outcome))?;
+        let outcome = self.run_with_restarts(problem, x, workspace, threshold, run.started, Some(outcome))?;
         self.end_report(run.on, outcome, run.started, workspace);
         self.report.block = if run.joining.shares { joint.width } else { 1 };
         joint.columns[index].has_ended = true;
@@ -337,8 +345,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     ) -> Result<()> {
         let Joint { space, steps, state, columns, .. } = joint;
         for (index, column) in columns.iter().enumerate() {
-            if let Some(course) = &column.course {
-                steps.set_threshold(index, course.threshold);
+            if let Some(checks) = &column.checks {
+                steps.set_threshold(index, checks.threshold);
             }
         }
         self.on_columns(run, space, arithmetic, |method, system| {
@@ -378,7 +386,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     fn judge_column<J: Method<MultiVector<V>>>(
         &mut self,
         run: &Run<'_, K, J, V>,
-        (index, course): (usize, &mut Course),
+        (index, checks): (usize, &mut RunChecks),
         joint: &mut Joint<J, V>,
         x: &mut V,
         workspace: &mut Workspace<K, V>,
@@ -409,18 +417,18 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             return Ok(Some(Outcome::Converged));
         }
         let judge = self.judge(run);
-        if let Some(outcome) = judge.progress(&self.report, workspace, b, x, course)? {
+        if let Some(outcome) = judge.progress(&self.report, workspace, b, x, checks)? {
             return Ok(Some(outcome));
         }
-        if made < course.check_at {
+        if made < checks.check_at {
             return Ok(None);
         }
         // a method with cycles has not updated `x` since the start of the cycle
-        course.check_at = 2 * made;
+        checks.check_at = 2 * made;
         let mut norm = self.operator_norm;
-        let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, course)?;
+        let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, checks)?;
         self.operator_norm = norm;
-        steps.set_threshold(index, course.threshold);
+        steps.set_threshold(index, checks.threshold);
         Ok(outcome)
     }
 

@@ -18,8 +18,8 @@ const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// the first residual and `‖b‖`.
 pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
 
-/// State of a run between checks of its residuals.
-pub(crate) struct Course {
+/// Residual norm to reach in a run, and the state of the tests whether it can be reached.
+pub(crate) struct RunChecks {
     pub(crate) detector: StagnationDetector,
     /// The residual norm to reach, which a check may raise.
     pub(crate) threshold: f64,
@@ -40,17 +40,17 @@ pub(crate) struct Judge<'s, V: Vector> {
 }
 
 impl<V: Vector> Judge<'_, V> {
-    /// Begins a run from the latest residual of a report.
-    pub(crate) fn course(
+    /// Begins the tests of a run that starts from the latest residual of a report.
+    pub(crate) fn begin_checks(
         &self,
         mut stagnation_window: StagnationWindow,
         report: &Report,
         threshold: f64,
-    ) -> Course {
+    ) -> RunChecks {
         stagnation_window.iterations =
             self.stopping.stagnation_window.unwrap_or(stagnation_window.iterations);
         let first = report.history.len() - 1;
-        Course {
+        RunChecks {
             detector: StagnationDetector::new(stagnation_window, first, report.true_residual),
             threshold,
             // With a tolerance of zero the caller wants all iterations.
@@ -68,20 +68,20 @@ impl<V: Vector> Judge<'_, V> {
         workspace: &mut Workspace<K, V>,
         b: &V,
         x: &V,
-        course: &mut Course,
+        checks: &mut RunChecks,
     ) -> Result<Option<Outcome>> {
-        let near = workspace.limit_near(norm, self.on.a, b, x, course.threshold)?;
+        let near = workspace.limit_near(norm, self.on.a, b, x, checks.threshold)?;
         if let Some([limit, scale]) = near {
             let most = report.rhs_norm.max(report.history[0]);
             let never_stagnates = self.stopping.stagnation_window == Some(usize::MAX);
             let out = limit > OUT_OF_BOUNDS * most && !never_stagnates;
             // The norms of the iterates of conjugate gradients never decrease, so one check is enough.
-            if out && (course.was_out || !workspace.lanczos.is_empty()) {
+            if out && (checks.was_out || !workspace.lanczos.is_empty()) {
                 let evidence = Evidence::Singular { condition: scale / most };
                 return Ok(Some(Outcome::Stagnated(evidence)));
             }
-            course.was_out = out;
-            course.threshold = course.threshold.max(BELOW_LIMIT * limit);
+            checks.was_out = out;
+            checks.threshold = checks.threshold.max(BELOW_LIMIT * limit);
         }
         Ok(None)
     }
@@ -93,10 +93,10 @@ impl<V: Vector> Judge<'_, V> {
         workspace: &mut Workspace<K, V>,
         b: &V,
         x: &V,
-        course: &mut Course,
+        checks: &mut RunChecks,
     ) -> Result<Option<Outcome>> {
-        let Progress { iteration, residual, threshold } = latest(report, course.threshold);
-        let detector = &mut course.detector;
+        let Progress { iteration, residual, threshold } = latest(report, checks.threshold);
+        let detector = &mut checks.detector;
         let check_due = detector.note_residual(iteration, residual);
         if residual > self.stopping.divergence * report.history[0] {
             return Ok(Some(Outcome::Diverged));

@@ -46,8 +46,8 @@ impl<V: Vector> Lockstep<V> {
         for ((_, column), numbers) in open.zip(values.chunks(recorded.len().max(1))) {
             column.numbers.extend(numbers.iter().map(|number| number.to_f64()));
             if let Some(&squared) = column.numbers.first() {
-                let goes_on = squared.is_finite() && squared > column.threshold_squared;
-                column.ending = Ending::Completed { last: !goes_on };
+                let continues = squared.is_finite() && squared > column.threshold_squared;
+                column.ending = Ending::Completed { last: !continues };
             }
         }
         Ok(())

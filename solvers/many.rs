@@ -84,7 +84,7 @@ where
         let b: Vec<_> = b.iter().map(AsRef::as_ref).collect();
         let (driver, on) = self.parts();
         let solutions = driver.solve_columns(on, &b, &Self::LOCKSTEP);
-        self.or_give_up(solutions)
+        self.or_report(solutions)
     }
 
     /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the initial
@@ -107,7 +107,7 @@ where
         }
         let (driver, on) = self.parts();
         let solved = driver.solve_columns_into(on, b, x, &Self::LOCKSTEP);
-        self.or_give_up(solved)?;
+        self.or_report(solved)?;
         Ok(&self.driver.reports[..expected])
     }
 

@@ -70,7 +70,7 @@ pub type Minres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<Minimal
 pub struct MinimalResidual;
 
 pub(crate) const NU: &str = "⟨v, M⁻¹v⟩";
-pub(crate) const GAMMA: &str = "γ² less its rounding";
+pub(crate) const GAMMA: &str = "γ² minus its rounding error";
 
 /// State between two iterations.
 pub struct MinresState<V: Vector> {

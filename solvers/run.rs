@@ -31,7 +31,7 @@
 use crate::callbacks::{Callbacks, Request};
 use crate::deflation::Preconditioner;
 use crate::driver::{Driver, Problem};
-use crate::judge::{Course, Judge, latest};
+use crate::judge::{Judge, RunChecks, latest};
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, Ending, Error, Method, Outcome, Progress, Report, Result, Space, Steps, System,
@@ -77,7 +77,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         let mut run = SingleRun {
             method,
             system: of.system(&m, Arithmetic::Plain, 0),
-            course: judge.course(method.stagnation_window(), &self.report, threshold),
+            checks: judge.begin_checks(method.stagnation_window(), &self.report, threshold),
             judge,
             cancel: self.cancel.as_ref(),
             deadline: self.stopping.time_limit.map(|limit| (started, limit)),
@@ -155,7 +155,7 @@ struct SingleRun<'r, K: Method<V>, V: Vector> {
     report: &'r mut Report,
     workspace: &'r mut Workspace<K, V>,
     x: &'r mut V,
-    course: Course,
+    checks: RunChecks,
     /// True if steps are so long that fewer than usual are in flight.
     long: bool,
     /// Maximum number of steps in flight.
@@ -186,10 +186,10 @@ impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
         let residuals = &self.report.history[self.first..];
         matches!(self.queueing, Queueing::Open)
             && in_flight < self.lag
-            && !(self.long && nearly_done(residuals, in_flight, self.course.threshold))
+            && !(self.long && nearly_done(residuals, in_flight, self.checks.threshold))
             && match self.cycle {
                 Some(steps) => self.place != steps,
-                None => self.queued < self.course.check_at,
+                None => self.queued < self.checks.check_at,
             }
     }
 
@@ -250,11 +250,11 @@ impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
             Err(error) => return Err(error),
         };
         self.report.history.push(residual);
-        let request = self.call_back(&Progress { iteration, residual, threshold: self.course.threshold })?;
+        let request = self.call_back(&Progress { iteration, residual, threshold: self.checks.threshold })?;
         if !residual.is_finite() {
             return Ok(State::End(Outcome::NotFinite { what: "the residual" }));
         }
-        if last || (self.cycle.is_some() && residual <= self.course.threshold) {
+        if last || (self.cycle.is_some() && residual <= self.checks.threshold) {
             return Ok(State::End(Outcome::Converged));
         }
         self.decide(request)?;
@@ -273,14 +273,14 @@ impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
 
     /// Decides after a step whether more may be queued.
     fn decide(&mut self, request: Request) -> Result<()> {
-        let Progress { iteration, residual, .. } = latest(self.report, self.course.threshold);
+        let Progress { iteration, residual, .. } = latest(self.report, self.checks.threshold);
         let (b, x) = (self.system.b, &*self.x);
         if let Queueing::Closed(_) = self.queueing {
-            self.course.detector.note_residual(iteration, residual);
+            self.checks.detector.note_residual(iteration, residual);
         } else if request == Request::Stop {
             self.queueing = Queueing::Closed(Outcome::Stopped);
         } else {
-            let ended = self.judge.progress(self.report, self.workspace, b, x, &mut self.course)?;
+            let ended = self.judge.progress(self.report, self.workspace, b, x, &mut self.checks)?;
             self.queueing = match ended {
                 Some(outcome) => Queueing::Closed(outcome),
                 None if request == Request::StopSoon => Queueing::Held,
@@ -300,14 +300,14 @@ impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
         }
         if self.cycle.is_some() {
             self.method.finish(&self.system, self.x, &mut self.workspace.state)?;
-            self.callbacks.observe_iterate(&latest(self.report, self.course.threshold), self.x);
+            self.callbacks.observe_iterate(&latest(self.report, self.checks.threshold), self.x);
         } else if self.queued > self.folded_at {
             self.fold()?;
         }
-        if self.queued >= self.course.check_at {
-            self.course.check_at = self.first + 2 * (self.queued - self.first);
-            let Self { judge, operator_norm, report, workspace, x, course, .. } = self;
-            if let Some(outcome) = judge.limit(operator_norm, report, workspace, self.system.b, x, course)? {
+        if self.queued >= self.checks.check_at {
+            self.checks.check_at = self.first + 2 * (self.queued - self.first);
+            let Self { judge, operator_norm, report, workspace, x, checks, .. } = self;
+            if let Some(outcome) = judge.limit(operator_norm, report, workspace, self.system.b, x, checks)? {
                 return Ok(State::End(outcome));
             }
         }
@@ -322,7 +322,7 @@ impl<K: Method<V>, V: Vector> SingleRun<'_, K, V> {
 
     /// Begins steps that end at the current threshold.
     fn begin_steps(&mut self) -> Result<()> {
-        self.workspace.steps.begin(self.course.threshold * self.course.threshold)
+        self.workspace.steps.begin(self.checks.threshold * self.checks.threshold)
     }
 
     fn fold(&mut self) -> Result<()> {

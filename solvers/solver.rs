@@ -226,7 +226,7 @@ where
         let x = self.operator.domain().zeros();
         let (driver, on) = self.parts();
         let solution = x.and_then(|x| driver.solve_host(on, b, x, Arithmetic::Zero));
-        self.or_give_up(solution)
+        self.or_report(solution)
     }
 
     /// Solves `A x = b` from the initial guess `x0`.
@@ -245,11 +245,11 @@ where
         });
         let (driver, on) = self.parts();
         let solution = guess.and_then(|x| driver.solve_host(on, b, x, Arithmetic::Plain));
-        self.or_give_up(solution)
+        self.or_report(solution)
     }
 
     /// Passes a result on, after reporting an error to all processes that share the vectors.
-    pub(crate) fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
+    pub(crate) fn or_report<R>(&self, result: Result<R>) -> Result<R> {
         result.inspect_err(|error| self.operator.range().report_failure(error))
     }
 
@@ -260,7 +260,7 @@ where
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
         let (driver, on) = self.parts();
         let outcome = driver.solve_at(on, b, x, Arithmetic::Plain, Instant::now()).map(|_| ());
-        self.or_give_up(outcome)?;
+        self.or_report(outcome)?;
         Ok(&self.driver.report)
     }
 
@@ -274,7 +274,7 @@ where
             x.axpby(&zero, b, &zero);
             driver.solve_at(on, b, x, Arithmetic::Zero, started).map(|_| ())
         });
-        self.or_give_up(outcome)?;
+        self.or_report(outcome)?;
         Ok(&self.driver.report)
     }
 

@@ -197,8 +197,8 @@ impl<V: Vector> Steps<V> for Immediate<V> {
     fn residual(&mut self, squared: &ScalarOf<V>) -> Result<()> {
         let squared = squared.read()?.to_f64();
         // an infinite or NaN residual ends the solve too
-        let goes_on = squared.is_finite() && squared > self.threshold_squared;
-        self.ending = Some(Ending::Completed { last: !goes_on });
+        let continues = squared.is_finite() && squared > self.threshold_squared;
+        self.ending = Some(Ending::Completed { last: !continues });
         self.numbers.push(squared);
         Ok(())
     }

@@ -34,19 +34,19 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
 }
 
 /// Per-column state of a lockstep solve.
-pub(crate) struct Apart<V> {
+pub(crate) struct PerColumn<V> {
     folded: Option<V>,
     is_folded: bool,
     lanczos: Vec<[f64; 2]>,
 }
 
-impl<V> Default for Apart<V> {
+impl<V> Default for PerColumn<V> {
     fn default() -> Self {
-        Apart { folded: None, is_folded: false, lanczos: Vec::new() }
+        PerColumn { folded: None, is_folded: false, lanczos: Vec::new() }
     }
 }
 
-impl<V> Apart<V> {
+impl<V> PerColumn<V> {
     /// Resets for a new solve: no part of the solution is accumulated separately.
     pub(crate) fn begin(&mut self) {
         self.is_folded = false;
@@ -80,7 +80,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     }
 
     /// Exchanges the state of one column for that of another one.
-    pub(crate) fn exchange(&mut self, other: &mut Apart<V>) {
+    pub(crate) fn exchange(&mut self, other: &mut PerColumn<V>) {
         std::mem::swap(&mut self.folded, &mut other.folded);
         std::mem::swap(&mut self.is_folded, &mut other.is_folded);
         std::mem::swap(&mut self.lanczos, &mut other.lanczos);
