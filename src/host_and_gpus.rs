@@ -6,7 +6,7 @@
 //!
 //! let a = gallery::poisson::<f64>(&[100; 3])?;
 //! let shared = HostAndGpus::new(&[Cuda::new(0)?], &a)?;
-//! println!("{shared}"); // shares, and whether the host pays
+//! println!("{shared}"); // shares, and whether the host saves time
 //! let b = vec![1.0; a.rows()];
 //! let solution = Cg::new(&shared).preconditioner(shared.jacobi()?).rtol(1e-8).solve(&b)?;
 //! assert!(solution.report.converged());
@@ -22,7 +22,7 @@
 //!
 //! A server's host has about a twentieth of the memory bandwidth of its GPU, and waiting for sums takes longer
 //! than it saves: [`SplitMatrix::new`] then gives the host no rows, and its `Display` prints for which systems
-//! the host would pay. Without the host, a copy on the GPU (`a.to(&gpu)`) or `MultiGpu` is faster than a
+//! the host would save time. Without the host, a copy on the GPU (`a.to(&gpu)`) or `MultiGpu` is faster than a
 //! [`SplitMatrix`], because steps are recorded and replayed.
 //!
 //! An error of a machine, such as a lack of memory, ends construction or solve with that error. Other machines

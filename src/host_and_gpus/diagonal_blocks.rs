@@ -27,12 +27,12 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 /// ```
 pub struct DiagonalBlocks<T: Real, M: Coprocessor<T>> {
     space: SpaceOf<M::Vector>,
-    near: Operator<M::Vector>,
-    far: Mutex<Far<T, M>>,
+    blocks: Operator<M::Vector>,
+    host_entries: Mutex<HostEntries<T, M>>,
 }
 
 /// The entries on the host.
-struct Far<T: Real, M: Coprocessor<T>> {
+struct HostEntries<T: Real, M: Coprocessor<T>> {
     /// The columns and rows that have entries.
     matrix: Csr<T>,
     x: HostVector<T>,
@@ -54,9 +54,9 @@ impl<T: Real, M: Coprocessor<T>> DiagonalBlocks<T, M> {
                 "one in its original order; permute its rows and columns before it becomes a `Csr`";
             return Err(Error::Option { what, got, expected });
         }
-        let [near, far] = by_diagonal_blocks(csr, block)?;
+        let [blocks, far] = by_diagonal_blocks(csr, block)?;
         let space = machine.space(rows);
-        let near = machine.operator(&near, Some("Dia"))?;
+        let blocks = machine.operator(&blocks, Some("Dia"))?;
         let mut columns = far.columns().to_vec();
         columns.sort_unstable();
         columns.dedup();
@@ -77,7 +77,7 @@ impl<T: Real, M: Coprocessor<T>> DiagonalBlocks<T, M> {
         let unit = Csr::from_csr(rows.len(), rows.len(), &each, &ghosts, &units)?;
         let exchange = machine.exchange(csr.rows(), &columns, &rows, &unit)?;
         let (x, y) = (matrix.domain().zeros()?, matrix.range().zeros()?);
-        Ok(DiagonalBlocks { space, near, far: Mutex::new(Far { matrix, x, y, exchange }) })
+        Ok(DiagonalBlocks { space, blocks, host_entries: Mutex::new(HostEntries { matrix, x, y, exchange }) })
     }
 }
 
@@ -90,21 +90,21 @@ impl<T: Real, M: Coprocessor<T>> LinearOperator for DiagonalBlocks<T, M> {
 
     fn apply(&self, x: &M::Vector, y: &mut M::Vector) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        let mut far = match self.far.try_lock() {
+        let mut far = match self.host_entries.try_lock() {
             // the product that uses the buffers may wait for this thread of the pool
             Err(TryLockError::WouldBlock) if rayon::current_thread_index().is_some() => {
                 let why = "another solve is using these diagonal blocks: let their solves follow each other";
                 return Err(krysp_solvers::Error::Backend(why.into()));
             }
             Ok(far) => far,
-            Err(_) => self.far.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => self.host_entries.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let far = &mut *far;
         if far.matrix.nnz() == 0 {
-            return self.near.apply(x, y);
+            return self.blocks.apply(x, y);
         }
         far.exchange.collect(x)?;
-        self.near.apply(x, y)?;
+        self.blocks.apply(x, y)?;
         far.x.as_mut_slice().copy_from_slice(far.exchange.sent()?);
         far.matrix.apply(&far.x, &mut far.y)?;
         far.exchange.ghosts().copy_from_slice(far.y.as_slice());
@@ -112,7 +112,7 @@ impl<T: Real, M: Coprocessor<T>> LinearOperator for DiagonalBlocks<T, M> {
     }
 
     fn bytes(&self) -> usize {
-        let far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
-        self.near.bytes() + far.matrix.bytes() + far.exchange.bytes()
+        let far = self.host_entries.lock().unwrap_or_else(PoisonError::into_inner);
+        self.blocks.bytes() + far.matrix.bytes() + far.exchange.bytes()
     }
 }

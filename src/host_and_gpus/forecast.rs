@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// Number of starts that are measured; the median counts.
 const MEASURED_STARTS: usize = 21;
 
-/// Largest factor by which a system is enlarged to find out when the host pays.
+/// Largest factor by which a system is enlarged to find out when the host saves time.
 const LARGEST_FACTOR: f64 = 1e4;
 
 /// Measured times of the processors, and estimates made of them.
@@ -200,7 +200,7 @@ impl Forecast {
         self.with_host(1.0) < self.without_host(1.0)
     }
 
-    /// The smallest power of 2^(1/4) by which the system must grow so that the host pays.
+    /// The smallest power of 2^(1/4) by which the system must grow so that the host saves time.
     fn pays_from(&self) -> Option<f64> {
         let factors = (1..).map(|k| 2_f64.powf(f64::from(k) / 4.0));
         factors
@@ -208,7 +208,7 @@ impl Forecast {
             .find(|&factor| self.with_host(factor) < self.without_host(factor))
     }
 
-    /// Factor by which the host must be faster so that it pays; `None` if no speed is enough.
+    /// Factor by which the host must be faster so that it saves time; `None` if no speed is enough.
     fn pays_at_speed(&self) -> Option<f64> {
         let left = self.without_host(1.0) - self.exchange - WAITS * self.latency;
         let computing = left - STARTS * self.start;
@@ -216,7 +216,7 @@ impl Forecast {
     }
 }
 
-/// The estimated times with and without the host, and when the host would pay.
+/// The estimated times with and without the host, and when the host would save time.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (with, without) = (1e3 * self.with_host(1.0), 1e3 * self.without_host(1.0));
@@ -225,7 +225,7 @@ impl fmt::Display for Forecast {
             return write!(f, "whose memory is needed: the matrix does not fit in that of the others");
         }
         if self.products.len() == 1 {
-            return write!(f, "which is alone");
+            return write!(f, "the only processor");
         }
         write!(f, "{without:.4} ms without it")?;
         if self.host_pays() {
@@ -234,7 +234,7 @@ impl fmt::Display for Forecast {
         let waits = 1e3 * (WAITS * self.latency + self.exchange);
         write!(f, " (waiting for sums and entries of x takes {waits:.4} ms, ")?;
         let starts = 1e3 * STARTS * self.start;
-        write!(f, "starting the threads of the host {starts:.4} ms). The host would pay ")?;
+        write!(f, "starting the threads of the host {starts:.4} ms). The host would save time ")?;
         match self.pays_from() {
             Some(factor) => write!(f, "for a system {factor:.1} times as large")?,
             None => write!(f, "for no larger system")?,

@@ -41,7 +41,7 @@ pub struct SplitMatrix<T: Real, M: Coprocessor<T>> {
 
 impl<T: Real, M: Coprocessor<T>> SplitMatrix<T, M> {
     /// Splits the rows between the host and these machines, if that is expected to be faster than the machines
-    /// alone; otherwise the host gets no rows. `Display` prints the estimates, and when the host would pay.
+    /// alone; otherwise the host gets no rows. `Display` prints the estimates, and when the host would save time.
     ///
     /// Computing powers are measured by products of the matrix, or of a part of a large one, on each machine.
     pub fn new(machines: &[M], csr: &Csr<T>) -> Result<Self> {

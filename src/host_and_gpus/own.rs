@@ -7,13 +7,13 @@ use krysp_solvers::{LinearOperator, Result, ScalarOf, Vector};
 pub(super) struct Own<V: Vector> {
     pub(super) matrix: Operator<V>,
     #[cfg(any(test, feature = "testing"))]
-    burden: Option<Burden<V>>,
+    extra_work: Option<ExtraWork<V>>,
 }
 
 /// Products that take time and change nothing, for tests of the balance: a processor repeats those with some of
 /// its rows.
 #[cfg(any(test, feature = "testing"))]
-struct Burden<V: Vector> {
+struct ExtraWork<V: Vector> {
     /// These rows; others are empty.
     matrix: Operator<V>,
     /// Number of additional products.
@@ -26,7 +26,7 @@ impl<V: Vector> Own<V> {
         Own {
             matrix,
             #[cfg(any(test, feature = "testing"))]
-            burden: None,
+            extra_work: None,
         }
     }
 
@@ -34,14 +34,14 @@ impl<V: Vector> Own<V> {
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn slow_down(&mut self, matrix: Operator<V>, times: usize) -> Result<()> {
         let result = std::sync::Mutex::new(krysp_solvers::Space::zeros(matrix.range())?);
-        self.burden = Some(Burden { matrix, times, result });
+        self.extra_work = Some(ExtraWork { matrix, times, result });
         Ok(())
     }
 
     /// `y ← A_own x`; returns `⟨x, y⟩` if `dot` is set.
     pub(super) fn apply(&self, x: &V, y: &mut V, dot: bool) -> Result<Option<ScalarOf<V>>> {
         #[cfg(any(test, feature = "testing"))]
-        if let Some(Burden { matrix, times, result }) = &self.burden {
+        if let Some(ExtraWork { matrix, times, result }) = &self.extra_work {
             let mut result = result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             (0..*times).try_for_each(|_| matrix.apply(x, &mut result))?;
         }

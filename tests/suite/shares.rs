@@ -71,7 +71,7 @@ fn a_host_that_does_not_pay_gets_no_rows() {
     println!("{alone}");
     assert_eq!(alone.members()[0].rows.rows, 0);
     assert_eq!(alone.shares().powers()[0], 0.0);
-    assert!(alone.to_string().contains("The host would pay "), "{alone}");
+    assert!(alone.to_string().contains("The host would save time "), "{alone}");
     let all = Split::on_all(&slow, &a).unwrap();
     assert!(all.members().iter().all(|member| member.rows.rows > 0 && member.predicted.is_some()), "{all}");
     // memory that the matrix does not fit in needs the host; the part of the machine fits
