@@ -27,8 +27,8 @@ pub(crate) const TASKS_PER_THREAD: usize = 16;
 /// entries run on one thread. Guess.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
-/// Minimum units of work per part of a level of a factorization (see `eliminate_all`). Threads spin-wait between levels. Guess,
-/// chosen as some microseconds of work.
+/// Minimum units of work per part of a level of a factorization (see `eliminate_all`). Threads spin-wait
+/// between levels. Guess, chosen as some microseconds of work.
 pub(crate) const LEAST_OF_LEVEL: usize = 2048;
 
 /// Minimum entries plus rows per part of a triangular solve. Guess, chosen as about a

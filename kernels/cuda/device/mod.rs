@@ -181,14 +181,14 @@ impl Device {
 
     /// Stores the error of a call that cannot return it, unless one is stored already;
     /// [`Device::synchronize`] returns it.
-    pub fn park(&self, outcome: Result<()>) {
+    pub fn store_error(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
             lock(&self.inner.error).get_or_insert(error);
         }
     }
 
     /// Takes the stored error, if any.
-    pub fn parked(&self) -> Option<Error> {
+    pub fn take_error(&self) -> Option<Error> {
         lock(&self.inner.error).take()
     }
 

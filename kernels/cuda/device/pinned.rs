@@ -146,7 +146,7 @@ impl Device {
                 sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
                 done => {
                     done.result()?;
-                    return self.parked().map_or(Ok(there()), Err);
+                    return self.take_error().map_or(Ok(there()), Err);
                 }
             }
         }

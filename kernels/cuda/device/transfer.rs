@@ -66,18 +66,18 @@ impl Staging {
         self.context.bind_to_thread()?;
         let lens: Vec<usize> = host.chunks(STAGE_BYTES).map(<[u8]>::len).collect();
         // the device copies STAGES − 1 parts ahead of the host
-        for turn in 0..lens.len() + STAGES - 1 {
-            if let Some(number) = (turn + 1).checked_sub(STAGES) {
+        for step in 0..lens.len() + STAGES - 1 {
+            if let Some(number) = (step + 1).checked_sub(STAGES) {
                 let part = &mut host[number * STAGE_BYTES..][..lens[number]];
                 copy(self.stage(number, part.len())?, part);
             }
-            if let Some(&len) = lens.get(turn) {
-                let stage = self.stage(turn, len)?;
+            if let Some(&len) = lens.get(step) {
+                let stage = self.stage(step, len)?;
                 // SAFETY: within the range that the caller promised; the stage is not read before the event
                 unsafe {
-                    result::memcpy_dtoh_async(stage, from + (turn * STAGE_BYTES) as u64, stream.cu_stream())
+                    result::memcpy_dtoh_async(stage, from + (step * STAGE_BYTES) as u64, stream.cu_stream())
                 }?;
-                self.done[turn % STAGES].record(stream)?;
+                self.done[step % STAGES].record(stream)?;
             }
         }
         Ok(())

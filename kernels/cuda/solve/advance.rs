@@ -13,7 +13,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
-use crate::cuda::solve::vector::parked_sums;
+use crate::cuda::solve::vector::sums_or_nan;
 use crate::cuda::tuning::ADVANCE_THREADS;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
@@ -84,7 +84,7 @@ pub fn advance<T: Real>(at: Advance<'_, T>) -> Option<[Scalar<T>; 2]> {
     let device = at.x.device().clone();
     match queue(at) {
         Ok(sums) => sums,
-        Err(error) => Some(parked_sums(&device, Err(error))),
+        Err(error) => Some(sums_or_nan(&device, Err(error))),
     }
 }
 

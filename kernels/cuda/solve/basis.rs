@@ -140,7 +140,7 @@ impl<T: Real> Basis<T> {
     /// `w ← v_j`
     pub fn load(&self, j: usize, w: &mut Array<T>) {
         self.check(j + 1, w);
-        self.device.park(vector::copy_from(&self.columns, j * self.ld, w));
+        self.device.store_error(vector::copy_from(&self.columns, j * self.ld, w));
     }
 
     /// `c ← V_kᵀ w`
@@ -156,7 +156,7 @@ impl<T: Real> Basis<T> {
             unsafe { launch.launch(self.config()) }?;
             self.finish_projection(k)
         };
-        self.device.park(queue());
+        self.device.store_error(queue());
     }
 
     /// `w ← w − V_k c; c ← V_kᵀ w`
@@ -180,7 +180,7 @@ impl<T: Real> Basis<T> {
             unsafe { launch.launch(LaunchConfig { shared_mem_bytes: reserve as u32, ..self.config() }) }?;
             self.finish_projection(k)
         };
-        self.device.park(queue());
+        self.device.store_error(queue());
     }
 
     fn finish_projection(&self, k: usize) -> Result<()> {
@@ -220,7 +220,7 @@ impl<T: Real> Basis<T> {
             Ok(norm)
         };
         queue().unwrap_or_else(|error| {
-            self.device.park(Err(error));
+            self.device.store_error(Err(error));
             Scalar::constant(T::nan())
         })
     }

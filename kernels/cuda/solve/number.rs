@@ -114,7 +114,7 @@ impl<T: Real> Cells<T> {
         };
         device.inner.stream.memcpy_dtoh(&self.memory.slice(..count), &mut copy.as_mut()[..count])?;
         device.synchronize()?;
-        device.parked().map_or_else(|| Ok(copy.as_ref()[..count].to_vec()), Err)
+        device.take_error().map_or_else(|| Ok(copy.as_ref()[..count].to_vec()), Err)
     }
 }
 
@@ -169,7 +169,7 @@ impl<T: Real> Number<T> {
             Ok(Number::cell(cell))
         });
         settled.unwrap_or_else(|error| {
-            device.park(Err(error));
+            device.store_error(Err(error));
             self
         })
     }
@@ -310,7 +310,7 @@ impl<T: Real> Scalar<T> {
             Ok(Scalar::in_cell(cell))
         });
         queued.unwrap_or_else(|error| {
-            device.park(Err(error));
+            device.store_error(Err(error));
             Scalar::constant(T::nan())
         })
     }

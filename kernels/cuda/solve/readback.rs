@@ -78,7 +78,7 @@ impl<T: Real, const COUNT: usize> ScalarReadback<T, COUNT> {
         // write meanwhile
         let number = |at: usize| unsafe { slots.place::<T>(slot, at).read_volatile() };
         device.wait_for(|| !(0..COUNT).any(|at| is_empty(number(at))))?;
-        if let Some(error) = device.parked() {
+        if let Some(error) = device.take_error() {
             return Err(error);
         }
         Ok(std::array::from_fn(number))
@@ -93,6 +93,6 @@ impl<T: Real, const COUNT: usize> Drop for ScalarReadback<T, COUNT> {
         if let Ok(slots) = Slots::of(device) {
             lock(&slots.free).push(*slot);
         }
-        device.park(read);
+        device.store_error(read);
     }
 }

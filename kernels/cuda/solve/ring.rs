@@ -87,6 +87,6 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // wait for queued kernels, which may still write to the ring
-        self.device.park(self.device.synchronize());
+        self.device.store_error(self.device.synchronize());
     }
 }

@@ -301,7 +301,7 @@ impl<T: Real> Steps<T> {
                     sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
                     sys::CUresult::CUDA_SUCCESS => match self.ring.entry(next, numbers) {
                         Some(entry) => break entry,
-                        None => return self.device.parked().map_or(Ok(None), Err),
+                        None => return self.device.take_error().map_or(Ok(None), Err),
                     },
                     failed => failed.result()?,
                 }

@@ -177,7 +177,7 @@ impl<T: Real> Drop for End<'_, T> {
     fn drop(&mut self) {
         let collector = lock(self.device.kept::<Collecting<T>>()).take();
         if let Some(operation) = collector.and_then(|collector| collector.operation) {
-            self.device.park(operation.launch(self.device));
+            self.device.store_error(operation.launch(self.device));
         }
     }
 }
@@ -250,7 +250,7 @@ fn queue<T: Real, R>(
 /// Queues an operation on vectors of one length that computes no sums. Keeps an error on the device, since it cannot be returned.
 fn change<T: Real>(kernel: Kernel, vectors: &[&Array<T>], numbers: &[&Scalar<T>]) {
     let (device, vectors) = checked(vectors);
-    device.0.park(queue(device, kernel, &vectors, numbers, |_, _| Ok((Sums::<T, 1>::nowhere(), ()))));
+    device.0.store_error(queue(device, kernel, &vectors, numbers, |_, _| Ok((Sums::<T, 1>::nowhere(), ()))));
 }
 
 /// Queues an operation on vectors of one length that computes sums.
@@ -264,7 +264,7 @@ fn reduce<T: Real, const K: usize>(
         let sums = Sums::<T, K>::of_column(device, column)?;
         Ok((sums.raw, sums.scalars()))
     };
-    parked_sums(device.0, queue(device, kernel, &vectors, numbers, sums))
+    sums_or_nan(device.0, queue(device, kernel, &vectors, numbers, sums))
 }
 
 /// Returns the device and the length of vectors, which must be equal for all, and their addresses.
@@ -278,12 +278,12 @@ fn checked<'v, T: Real>(vectors: &[&'v Array<T>]) -> ((&'v Device, usize), Vec<u
 }
 
 /// The scalars of a sum; NaN if queueing failed (the error is stored on the device).
-pub(crate) fn parked_sums<T: Real, const K: usize>(
+pub(crate) fn sums_or_nan<T: Real, const K: usize>(
     device: &Device,
     outcome: Result<[Scalar<T>; K]>,
 ) -> [Scalar<T>; K] {
     outcome.unwrap_or_else(|error| {
-        device.park(Err(error));
+        device.store_error(Err(error));
         [(); K].map(|()| Scalar::constant(T::nan()))
     })
 }

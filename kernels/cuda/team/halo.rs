@@ -269,6 +269,6 @@ impl<T: Real> Drop for HaloExchange<T> {
         // wait for queued kernels, which may still write to the inboxes of others, before that memory is
         // reused
         let device = self.device();
-        device.park(device.synchronize());
+        device.store_error(device.synchronize());
     }
 }

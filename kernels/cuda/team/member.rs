@@ -242,7 +242,7 @@ impl Member {
     pub fn end(&self) {
         lock(&self.rendezvous.agreement).ended += 1;
         self.rendezvous.changed.notify_all();
-        self.device.park(self.device.synchronize());
+        self.device.store_error(self.device.synchronize());
     }
 
     /// The maximum of all members' requests; each member calls this on its own thread.
@@ -275,7 +275,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         // wait for queued kernels, which may still access the memory of the team
-        self.device.park(self.device.synchronize());
+        self.device.store_error(self.device.synchronize());
     }
 }
 

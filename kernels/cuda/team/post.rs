@@ -129,7 +129,7 @@ pub struct Ghosts<T: Real> {
 impl<T: Real> Drop for Ghosts<T> {
     fn drop(&mut self) {
         if let Some((copies, _)) = &self.beside {
-            self.device.park(copies.synchronize().map_err(Error::from));
+            self.device.store_error(copies.synchronize().map_err(Error::from));
         }
     }
 }
