@@ -36,13 +36,13 @@ pub(crate) fn free_for(bytes: usize) -> Option<usize> {
 /// The bytes of memory that are free and within the limit, if the system reports them.
 pub(crate) fn free() -> Option<usize> {
     let limit = LIMIT.load(Ordering::Relaxed);
-    let left = (limit < usize::MAX).then(|| limit.saturating_sub(held().unwrap_or(0)));
+    let left = (limit < usize::MAX).then(|| limit.saturating_sub(resident_bytes().unwrap_or(0)));
     let all = [free_in_all(), left];
     all.into_iter().flatten().min()
 }
 
 /// The resident memory of this program in bytes.
-fn held() -> Option<usize> {
+fn resident_bytes() -> Option<usize> {
     let own = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = own.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

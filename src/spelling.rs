@@ -1,7 +1,8 @@
 //! Spellings of the names of methods, preconditioners and formats.
 
-/// Returns whether two spellings are the same name. Case, blanks and punctuation are ignored, and a format may be named by its Rust type
-/// or by its printed name: `sell`, `Sell` and `SELL-P`; `symbsr`, `SymBsr` and `symmetric BSR`.
+/// Returns whether two spellings are the same name. Case, blanks and punctuation are ignored, and a format
+/// may be named by its Rust type or by its printed name: `sell`, `Sell` and `SELL-P`; `symbsr`, `SymBsr` and
+/// `symmetric BSR`.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     normalized(one) == normalized(other)
 }

@@ -214,14 +214,14 @@ pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
     }
 }
 
-/// Quick test on up to 128 block rows: whether they have at most 15 % padding, three times what [`node_rows`]
-/// accepts. Rejects most matrices without nodes at little cost.
+/// Returns whether up to 128 of the block rows have at most 15 % padding, three times what [`node_rows`]
+/// accepts. This quick test rejects most matrices without nodes.
 fn may_be_nodes(pattern: &Pattern, size: usize) -> bool {
-    const LOOKED_AT: usize = 128;
+    const SAMPLED: usize = 128;
     let block_rows = pattern.rows() / size;
     let (mut slots, mut entries) = (0, 0);
-    for k in 0..LOOKED_AT.min(block_rows) {
-        let block_row = k * block_rows / LOOKED_AT.min(block_rows);
+    for k in 0..SAMPLED.min(block_rows) {
+        let block_row = k * block_rows / SAMPLED.min(block_rows);
         let first = block_row * size;
         slots += blocks_of_row(pattern, block_row, size) * size * size;
         entries += pattern.offsets.at(first + size) - pattern.offsets.at(first);

@@ -9,9 +9,9 @@
 //! | [`Saved`], [`saved!`] | its arrays in files of operators and plans |
 //!
 //! [`Formats`](crate::choice::Formats) is a machine with the formats of krysp and yours. It is passed in
-//! place of [`Host`](crate::Host) to operators and plans. With the feature `testing`, `krysp::testing::laws::format`
-//! checks the properties that every format must have. `examples/padded_format` in the repository is a complete crate with a format, a
-//! preconditioner and a method.
+//! place of [`Host`](crate::Host) to operators and plans. With the feature `testing`,
+//! `krysp::testing::laws::format` checks the properties that every format must have. `examples/padded_format`
+//! in the repository is a complete crate with a format, a preconditioner and a method.
 //!
 //! Such a format is stored in host memory. On a GPU, only the formats of this crate are available.
 //!

@@ -1,9 +1,10 @@
 //! Sparse matrix formats: one file per format, with its conversion and its operator.
 //!
 //! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
-//! stores its values, and padding, in its order of slots, and can be [refreshed](Format::refresh) with
-//! values in the order of [`Csr::entries`]. A format of another crate is written with the items of [`extend`].
-//! `list.rs` lists all formats, `format.rs` defines what each can do, and `offer.rs` what each reports to the automatic choice, from an analysis of the matrix (`analysis.rs`).
+//! stores its values, and padding, in its order of slots, and can be [refreshed](Format::refresh) with values
+//! in the order of [`Csr::entries`]. A format of another crate is written with the items of [`extend`].
+//! `list.rs` lists all formats, `format.rs` defines what each can do, and `offer.rs` what each reports to the
+//! automatic choice, from an analysis of the matrix (`analysis.rs`).
 
 pub(crate) mod analysis;
 pub(crate) mod assembly_order;

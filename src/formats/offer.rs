@@ -31,9 +31,10 @@ pub trait Offered<T: Real>: Format<T> {
 /// A name under which a format is measured, and its cost coefficients on each kind of machine.
 ///
 /// Those of the formats of this library are fitted to `benches/record`. On a CPU, `byte` is the time per byte
-/// relative to that of SELL-P (1.0), from the measurements in `benches/record/zen3-1t`, `zen3-2t` and `avx512-2t`; `cargo bench --features cuda --bench judge --
-/// zen3-2t` evaluates the coefficients. On a GPU, the coefficients are the result of `judge -- h200 --fit`,
-/// which prints the matrices of `benches/record/h200` that it used.
+/// relative to that of SELL-P (1.0), from the measurements in `benches/record/zen3-1t`, `zen3-2t` and
+/// `avx512-2t`; `cargo bench --features cuda --bench judge -- zen3-2t` evaluates the coefficients. On a GPU,
+/// the coefficients are the result of `judge -- h200 --fit`, which prints the matrices of
+/// `benches/record/h200` that it used.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// Name in records and in the reasons of a choice.

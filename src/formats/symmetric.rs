@@ -211,11 +211,11 @@ const SAMPLE: usize = 32;
 const STRIDE: usize = 7919;
 
 /// Like [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed. The rows
-/// depend on `turn`, so that successive samples find differences in a few rows, too.
-pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>, turn: usize) -> bool {
+/// depend on `sample`, so that successive samples find differences in a few rows, too.
+pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>, sample: usize) -> bool {
     let on_diagonal = |row: usize| csr.get(row, row).unwrap_or_default();
     let step = (csr.rows() / SAMPLE).max(1);
-    (turn.wrapping_mul(STRIDE) % step..csr.rows()).step_by(step).all(|row| {
+    (sample.wrapping_mul(STRIDE) % step..csr.rows()).step_by(step).all(|row| {
         csr.row_columns(row).iter().zip(csr.row_values(row)).all(|(&col, &value)| {
             let col = col as usize;
             match csr.get(col, row) {
@@ -458,7 +458,7 @@ mod tests {
         let size = 10 * SAMPLE;
         let entries = (0..size).map(|i| (i, i, 1.0)).chain([(size / 2 + 13, 7, 0.5)]);
         let a = Csr::from_triplets(size, size, &entries.collect::<Vec<_>>()).unwrap();
-        let found = (0..10).filter(|&turn| !sample_looks_symmetric(&a, turn)).count();
+        let found = (0..10).filter(|&sample| !sample_looks_symmetric(&a, sample)).count();
         assert_eq!(found, 1);
     }
 }

@@ -129,7 +129,8 @@ pub(crate) fn matrix(path: &Path) -> Result<Input, Failure> {
     Ok(Input { matrix, is_pattern: File::open(path).is_ok_and(is_pattern) })
 }
 
-/// Returns whether the header of a file says that it stores no values: Matrix Market's field `pattern`, or Rutherford-Boeing's type `p`.
+/// Returns whether the header of a file says that it stores no values: Matrix Market's field `pattern`, or
+/// Rutherford-Boeing's type `p`.
 fn is_pattern(source: impl Read) -> bool {
     let mut head = vec![];
     let mut read = |source: &mut dyn Read| source.take(400).read_to_end(&mut head);
@@ -179,7 +180,7 @@ pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Fai
 }
 
 /// Ignores the error of a closed pipe: the program that reads it, such as `head`, needs no more.
-fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
+fn ignore_closed_pipe(written: Result<(), WriteError>) -> Result<(), Failure> {
     match written {
         Err(WriteError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
@@ -189,7 +190,7 @@ fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
 /// Writes a matrix in the file format of the extension; Matrix Market to `-`.
 pub(crate) fn save_matrix(path: &Path, matrix: &Csr<f64>) -> Result<(), Failure> {
     match is_standard(path) {
-        true => unless_left(write_matrix_to(&mut stdout().lock(), matrix)),
+        true => ignore_closed_pipe(write_matrix_to(&mut stdout().lock(), matrix)),
         false => Ok(write_matrix(path, matrix)?),
     }
 }
@@ -197,7 +198,7 @@ pub(crate) fn save_matrix(path: &Path, matrix: &Csr<f64>) -> Result<(), Failure>
 /// Writes a vector in the file format of the extension; Matrix Market to `-`.
 pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
     match is_standard(path) {
-        true => unless_left(write_vector_to(&mut stdout().lock(), vector)),
+        true => ignore_closed_pipe(write_vector_to(&mut stdout().lock(), vector)),
         false => Ok(write_vector(path, vector)?),
     }
 }
@@ -205,7 +206,7 @@ pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
 /// Writes several vectors as the columns of a dense matrix in Matrix Market form, to a file or to `-`.
 pub(crate) fn save_columns(path: &Path, columns: &[Vec<f64>]) -> Result<(), Failure> {
     match is_standard(path) {
-        true => unless_left(write_columns_to(&mut stdout().lock(), columns)),
+        true => ignore_closed_pipe(write_columns_to(&mut stdout().lock(), columns)),
         false => Ok(write_columns(path, columns)?),
     }
 }

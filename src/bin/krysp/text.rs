@@ -17,25 +17,25 @@ pub(crate) const WORDS: InterfaceNames = InterfaceNames {
 };
 
 /// True if reports go to standard error, because data is written to standard output.
-static ASIDE: AtomicBool = AtomicBool::new(false);
+static ON_STDERR: AtomicBool = AtomicBool::new(false);
 
 /// Sends reports to standard error from now on if data is written to standard output.
 pub(crate) fn keep_clear(of_stdout: bool) {
-    ASIDE.store(of_stdout, Ordering::Relaxed);
+    ON_STDERR.store(of_stdout, Ordering::Relaxed);
 }
 
-fn is_aside() -> bool {
-    ASIDE.load(Ordering::Relaxed)
+fn is_on_stderr() -> bool {
+    ON_STDERR.load(Ordering::Relaxed)
 }
 
 /// Prints a line of a report. A closed pipe, as after `head`, is not an error.
 pub(crate) fn say(line: &str) {
-    let _ = if is_aside() { writeln!(stderr(), "{line}") } else { writeln!(stdout(), "{line}") };
+    let _ = if is_on_stderr() { writeln!(stderr(), "{line}") } else { writeln!(stdout(), "{line}") };
 }
 
 /// Returns whether a report goes to a terminal.
 fn to_terminal() -> bool {
-    if is_aside() { stderr().is_terminal() } else { stdout().is_terminal() }
+    if is_on_stderr() { stderr().is_terminal() } else { stdout().is_terminal() }
 }
 
 /// An integer with its digits in groups of three: `4,783,719`.

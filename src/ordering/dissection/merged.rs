@@ -2,13 +2,13 @@
 
 use super::super::aggregate::scrambled;
 use super::super::minimum_degree::Neighbours;
-use super::net::{Net, by_edges, by_parts};
+use super::weighted_graph::{WeightedGraph, by_edges, by_parts};
 use rayon::prelude::*;
 use std::mem::replace;
 
 /// A graph whose vertices represent adjacent variables with the same other neighbours, such as the unknowns of a node.
 pub(super) struct Merged {
-    pub(super) graph: Net,
+    pub(super) graph: WeightedGraph,
     /// The first member of each vertex.
     pub(super) starts: Vec<usize>,
     pub(super) members: Vec<u32>,
@@ -71,7 +71,7 @@ impl Merged {
             members[next[group(v)]] = v as u32;
             next[group(v)] += 1;
         }
-        let graph = Net::build(firsts.len(), parts, n, |range, graph, seen| {
+        let graph = WeightedGraph::build(firsts.len(), parts, n, |range, graph, seen| {
             for at in range {
                 let v = firsts[at];
                 seen[v as usize] = v;

@@ -1,6 +1,6 @@
 //! Refinement of a vertex separator, by the method of Fiduccia and Mattheyses (1982).
 
-use super::Net;
+use super::WeightedGraph;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -36,7 +36,7 @@ const EMPTY: f64 = 0.5;
 /// move first, even if a move makes the separator heavier. Then all moves after the best state of the pass are
 /// undone.
 pub(super) struct Refinement<'a> {
-    net: &'a Net,
+    graph: &'a WeightedGraph,
     parts: &'a mut [u8],
     /// Weight of each part, and of the separator.
     weights: [i64; 3],
@@ -55,20 +55,20 @@ pub(super) struct Refinement<'a> {
 }
 
 impl<'a> Refinement<'a> {
-    pub(super) fn new(net: &'a Net, parts: &'a mut [u8]) -> Self {
+    pub(super) fn new(graph: &'a WeightedGraph, parts: &'a mut [u8]) -> Self {
         let mut weights = [0; 3];
-        for (&part, &weight) in parts.iter().zip(&net.weights) {
+        for (&part, &weight) in parts.iter().zip(&graph.weights) {
             weights[usize::from(part)] += i64::from(weight);
         }
-        let all = net.weight();
-        let largest = net.weights.iter().copied().max().map_or(0, i64::from);
+        let all = graph.weight();
+        let largest = graph.weights.iter().copied().max().map_or(0, i64::from);
         Refinement {
-            net,
+            graph,
             parts,
             weights,
             heaviest: ((HEAVIEST * all as f64) as i64).max(all / 2 + largest),
-            beside: vec![[0; 2]; net.len()],
-            open: vec![BOTH; net.len()],
+            beside: vec![[0; 2]; graph.len()],
+            open: vec![BOTH; graph.len()],
             queues: [BinaryHeap::new(), BinaryHeap::new()],
             raised: vec![],
             changes: vec![],
@@ -85,9 +85,9 @@ impl<'a> Refinement<'a> {
         self.cost()
     }
 
-    /// Objective of a pass: the weight of the separator divided by the geometric mean of the weights of both parts. A weight of
-    /// zero counts as [`EMPTY`], so that of several empty separators the most balanced one is kept, and a graph with an empty
-    /// part is still improved step by step.
+    /// Objective of a pass: the weight of the separator divided by the geometric mean of the weights of both
+    /// parts. A weight of zero counts as [`EMPTY`], so that of several empty separators the most balanced one
+    /// is kept, and a graph with an empty part is still improved step by step.
     fn cost(&self) -> f64 {
         let [a, b, separator] = self.weights.map(|weight| weight as f64);
         separator.max(EMPTY) / (a.max(EMPTY) * b.max(EMPTY)).sqrt()
@@ -125,15 +125,15 @@ impl<'a> Refinement<'a> {
 
     /// Gain of moving a vertex of the separator into a part: by how much the separator becomes lighter.
     fn gain(&self, v: usize, to: usize) -> i32 {
-        self.net.weights[v] as i32 - self.beside[v][1 - to]
+        self.graph.weights[v] as i32 - self.beside[v][1 - to]
     }
 
     /// Adds up the weights of the neighbours of a vertex that has entered the separator.
     fn enter(&mut self, v: usize) {
         let mut beside = [0; 2];
-        for &(other, _) in self.net.edges(v) {
+        for &(other, _) in self.graph.edges(v) {
             if let Some(sum) = beside.get_mut(usize::from(self.parts[other as usize])) {
-                *sum += self.net.weights[other as usize] as i32;
+                *sum += self.graph.weights[other as usize] as i32;
             }
         }
         self.beside[v] = beside;
@@ -145,7 +145,7 @@ impl<'a> Refinement<'a> {
         let tops = [0, 1].map(|to| self.top(to));
         let fits = |to: usize| {
             tops[to].filter(|&(_, v)| {
-                to == lighter || self.weights[to] + i64::from(self.net.weights[v]) <= self.heaviest
+                to == lighter || self.weights[to] + i64::from(self.graph.weights[v]) <= self.heaviest
             })
         };
         let [into_lighter, into_heavier] = [lighter, 1 - lighter].map(fits);
@@ -160,14 +160,14 @@ impl<'a> Refinement<'a> {
 
     /// The largest gain of a move into a part, and the vertex.
     fn top(&mut self, to: usize) -> Option<(i32, usize)> {
-        let Refinement { net, parts, beside, open, queues, .. } = self;
+        let Refinement { graph, parts, beside, open, queues, .. } = self;
         while let Some(mut first) = queues[to].peek_mut() {
             let v = vertex(*first);
             if parts[v] != SEPARATOR || open[v] >> to & 1 == 0 {
                 PeekMut::pop(first);
                 continue;
             }
-            let gain = net.weights[v] as i32 - beside[v][1 - to];
+            let gain = graph.weights[v] as i32 - beside[v][1 - to];
             match (*first).cmp(&key(gain, v)) {
                 Ordering::Equal => return Some((gain, v)),
                 Ordering::Greater => *first = key(gain, v),
@@ -182,9 +182,9 @@ impl<'a> Refinement<'a> {
     fn shift(&mut self, v: usize, to: usize) {
         self.open[v] = 0;
         self.change(v, to as u8);
-        let weight = self.net.weights[v] as i32;
-        let net = self.net;
-        for &(other, _) in net.edges(v) {
+        let weight = self.graph.weights[v] as i32;
+        let graph = self.graph;
+        for &(other, _) in graph.edges(v) {
             let other = other as usize;
             let part = self.parts[other];
             if part == SEPARATOR {
@@ -194,8 +194,8 @@ impl<'a> Refinement<'a> {
                 self.open[other] &= 1 << to;
                 self.enter(other);
                 self.raise(other);
-                let weight = net.weights[other] as i32;
-                for &(next, _) in net.edges(other) {
+                let weight = graph.weights[other] as i32;
+                for &(next, _) in graph.edges(other) {
                     let next = next as usize;
                     if self.parts[next] == SEPARATOR {
                         self.beside[next][1 - to] -= weight;
@@ -236,7 +236,7 @@ impl<'a> Refinement<'a> {
     /// Moves a vertex into a part or the separator. Returns where it was.
     fn set(&mut self, v: usize, part: u8) -> u8 {
         let before = replace(&mut self.parts[v], part);
-        let weight = i64::from(self.net.weights[v]);
+        let weight = i64::from(self.graph.weights[v]);
         self.weights[usize::from(before)] -= weight;
         self.weights[usize::from(part)] += weight;
         before

@@ -87,13 +87,14 @@ fn unknowns_of_a_node_are_eliminated_together() {
 #[test]
 fn parts_are_not_connected() {
     let a = grid(12, 1, false);
-    let net = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
-    assert_eq!(net.len(), a.rows());
-    let parts = net.separated(&Phase::new("test", 0.0)).unwrap();
+    let graph = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
+    assert_eq!(graph.len(), a.rows());
+    let parts = graph.separated(&Phase::new("test", 0.0)).unwrap();
     let count = |part| parts.iter().filter(|&&own| own == part).count();
-    for v in 0..net.len() {
+    for v in 0..graph.len() {
         assert!(
-            net.edges(v)
+            graph
+                .edges(v)
                 .iter()
                 .all(|&(to, _)| parts[v] == SEPARATOR || [parts[v], SEPARATOR].contains(&parts[to as usize]))
         );
@@ -132,7 +133,7 @@ fn all_shapes_of_graphs_are_ordered() {
 fn the_order_does_not_depend_on_the_number_of_threads() {
     // several parts of the graph are built in parallel
     for a in [grid(22, 1, true), grid(12, 3, true)] {
-        assert!(net::by_edges(a.nnz()) > 4);
+        assert!(weighted_graph::by_edges(a.nnz()) > 4);
         let with = |threads| {
             rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| ordered(&a))
         };
@@ -147,8 +148,8 @@ fn vertices_with_many_neighbours_do_not_prevent_a_separation() {
     let n = 6000;
     let hubs = (2..n).flat_map(|v| [(0, v), (1, v)]);
     let a = pattern(n as usize, hubs.chain((3..n).map(|v| (v - 1, v))));
-    let net = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
-    let parts = net.separated(&Phase::new("test", 0.0)).unwrap();
+    let graph = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
+    let parts = graph.separated(&Phase::new("test", 0.0)).unwrap();
     let count = |part| parts.iter().filter(|&&own| own == part).count();
     assert!(
         count(0) > 2000 && count(1) > 2000 && count(SEPARATOR) < 200,
@@ -162,7 +163,7 @@ fn vertices_with_many_neighbours_do_not_prevent_a_separation() {
 #[test]
 fn refined_separators_have_the_cost_that_is_returned() {
     let a = grid(9, 1, true);
-    let net = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
+    let graph = Merged::new(a.rows(), a.nnz(), &Both::new([&a, &a])).graph;
     // a separator of two layers, off the middle
     let mut parts: Vec<u8> = (0..729)
         .map(|v| match v / 81 {
@@ -171,7 +172,7 @@ fn refined_separators_have_the_cost_that_is_returned() {
             _ => 1,
         })
         .collect();
-    let cost = Refinement::new(&net, &mut parts).run();
+    let cost = Refinement::new(&graph, &mut parts).run();
     let weight = |part| parts.iter().filter(|&&own| own == part).count() as f64;
     assert_eq!(cost, weight(SEPARATOR) / (weight(0) * weight(1)).sqrt());
     assert!(weight(SEPARATOR) <= 81.0);

@@ -112,8 +112,8 @@ impl<T: Real> Ldl<T> {
         Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, f64::INFINITY)
     }
 
-    /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory. `order` is an ordering of
-    /// the pattern of `A + Aᵀ`, if it has been computed.
+    /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected
+    /// memory. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been computed.
     pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {
         Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, GROWTH)
     }

@@ -12,7 +12,7 @@ use krysp_solvers::Element;
 
 /// A pattern counts as symmetric if at least this fraction of its off-diagonal entries have a mirrored entry
 /// (guess).
-const PARTNERS: f64 = 0.5;
+const MIRRORED: f64 = 0.5;
 
 /// A diagonal counts as weak if more than the fraction `WEAK` of its entries are smaller than `SMALL` times
 /// the largest magnitude of their rows (guesses).
@@ -84,7 +84,7 @@ const TOLERANT: f64 = 0.8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Fraction of off-diagonal entries that have a mirrored entry.
-    partners: f64,
+    mirrored: f64,
     /// Fraction of diagonal entries that are small.
     weak: f64,
 }
@@ -92,17 +92,17 @@ pub(super) struct Shape {
 impl Shape {
     /// Analyses a square matrix, given its transpose and the largest magnitude of each row.
     pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>, largest: &[T]) -> Shape {
-        let partners = if is_symmetric([a, columns]) { 1.0 } else { partners(a, columns) };
-        Shape { partners, weak: weak(a, largest) }
+        let mirrored = if is_symmetric([a, columns]) { 1.0 } else { mirrored(a, columns) };
+        Shape { mirrored, weak: weak(a, largest) }
     }
 
     /// Returns whether every off-diagonal entry has a mirrored entry.
     pub(super) fn is_mirrored(self) -> bool {
-        self.partners == 1.0
+        self.mirrored == 1.0
     }
 
     pub(super) fn is_symmetric(self) -> bool {
-        self.partners >= PARTNERS
+        self.mirrored >= MIRRORED
     }
 
     pub(super) fn is_weak(self) -> bool {
@@ -128,17 +128,17 @@ pub(super) fn has_weak_diagonal<T: Real>(a: &Csr<T>) -> bool {
 }
 
 /// Fraction of off-diagonal entries that have a mirrored entry.
-fn partners<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> f64 {
-    let (mut partners, mut diagonal) = (0, 0);
+fn mirrored<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> f64 {
+    let (mut mirrored, mut diagonal) = (0, 0);
     // last row with an entry in each column
     let mut marked = vec![NONE; a.cols()];
     for (row, ((left, _), (right, _))) in (0u32..).zip(Rows::of(a).iter().zip(Rows::of(columns).iter())) {
         left.iter().for_each(|&column| marked[column as usize] = row);
-        partners += right.iter().filter(|&&column| marked[column as usize] == row).count();
+        mirrored += right.iter().filter(|&&column| marked[column as usize] == row).count();
         diagonal += usize::from(marked[row as usize] == row);
     }
-    let (partners, entries) = (partners - diagonal, a.nnz() - diagonal);
-    if entries == 0 { 1.0 } else { partners as f64 / entries as f64 }
+    let (mirrored, entries) = (mirrored - diagonal, a.nnz() - diagonal);
+    if entries == 0 { 1.0 } else { mirrored as f64 / entries as f64 }
 }
 
 /// Computes a fill-reducing ordering for the pattern of `A + Aᵀ` that keeps matched rows adjacent. If row

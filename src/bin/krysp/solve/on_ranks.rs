@@ -403,8 +403,8 @@ fn of_what(name: Preconditioner) -> &'static str {
     if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Ldl | Lu) { " of each rank's block" } else { "" }
 }
 
-/// Returns whether the matrix is symmetric, tested by `⟨y, A x⟩ = ⟨x, A y⟩` up to rounding for two random vectors,
-/// because no rank has all entries to compare.
+/// Returns whether the matrix is symmetric, tested by `⟨y, A x⟩ = ⟨x, A y⟩` up to rounding for two random
+/// vectors, because no rank has all entries to compare.
 fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
     let random = |seed: u64| {
         let number = |row: u64| {

@@ -41,7 +41,7 @@ pub(super) fn by_parts<R: Send>(
 
 /// A symmetric graph with weighted vertices and edges. No vertex is its own neighbour.
 #[derive(Default)]
-pub(super) struct Net {
+pub(super) struct WeightedGraph {
     /// The first edge of each vertex.
     starts: Vec<usize>,
     /// Neighbours, with the strength of each edge.
@@ -49,17 +49,17 @@ pub(super) struct Net {
     pub(super) weights: Vec<u32>,
 }
 
-impl Neighbours for Net {
+impl Neighbours for WeightedGraph {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
         self.edges(variable as usize).iter().map(|&(other, _)| other)
     }
 }
 
-impl Net {
-    fn with_capacity(vertices: usize) -> Net {
+impl WeightedGraph {
+    fn with_capacity(vertices: usize) -> WeightedGraph {
         let mut starts = Vec::with_capacity(vertices + 1);
         starts.push(0);
-        Net { starts, edges: vec![], weights: Vec::with_capacity(vertices) }
+        WeightedGraph { starts, edges: vec![], weights: Vec::with_capacity(vertices) }
     }
 
     /// Builds a graph with `vertices` vertices. `fill` pushes the edges of each vertex of a range, and closes it; it is called
@@ -68,27 +68,27 @@ impl Net {
         vertices: usize,
         parts: usize,
         marks: usize,
-        fill: impl Fn(Range<usize>, &mut Net, &mut [u32]) + Sync,
-    ) -> Net {
-        let mut nets = by_parts(vertices, parts, marks, |range, marks| {
-            let mut net = Net::with_capacity(range.len());
-            fill(range, &mut net, marks);
-            net
+        fill: impl Fn(Range<usize>, &mut WeightedGraph, &mut [u32]) + Sync,
+    ) -> WeightedGraph {
+        let mut graphs = by_parts(vertices, parts, marks, |range, marks| {
+            let mut graph = WeightedGraph::with_capacity(range.len());
+            fill(range, &mut graph, marks);
+            graph
         });
-        if nets.len() == 1 {
-            return nets.pop().unwrap_or_default();
+        if graphs.len() == 1 {
+            return graphs.pop().unwrap_or_default();
         }
-        let lengths: Vec<usize> = nets.iter().map(|net| net.edges.len()).collect();
-        let mut all = Net::with_capacity(vertices);
+        let lengths: Vec<usize> = graphs.iter().map(|graph| graph.edges.len()).collect();
+        let mut all = WeightedGraph::with_capacity(vertices);
         all.edges = vec![(0, 0); lengths.iter().sum()];
         let mut first = 0;
-        for net in &nets {
-            all.weights.extend_from_slice(&net.weights);
-            all.starts.extend(net.starts[1..].iter().map(|start| first + start));
-            first += net.edges.len();
+        for graph in &graphs {
+            all.weights.extend_from_slice(&graph.weights);
+            all.starts.extend(graph.starts[1..].iter().map(|start| first + start));
+            first += graph.edges.len();
         }
         let edges = cut(&mut all.edges, &lengths).into_par_iter();
-        edges.zip(&nets).for_each(|(to, net)| to.copy_from_slice(&net.edges));
+        edges.zip(&graphs).for_each(|(to, graph)| to.copy_from_slice(&graph.edges));
         all
     }
 
@@ -112,9 +112,9 @@ impl Net {
 
     /// The graph whose vertices are groups of vertices: `groups` has the group of each vertex, `members` lists up to
     /// two vertices of each group ([`NONE`]: no second one).
-    pub(super) fn coarse(&self, groups: &[u32], members: &[[u32; 2]]) -> Net {
+    pub(super) fn coarse(&self, groups: &[u32], members: &[[u32; 2]]) -> WeightedGraph {
         // `at` has the position of each group's edge in `coarse.edges`, if that is an edge of the current group
-        Net::build(members.len(), by_edges(self.edges.len()), members.len(), |range, coarse, at| {
+        WeightedGraph::build(members.len(), by_edges(self.edges.len()), members.len(), |range, coarse, at| {
             for (group, pair) in range.clone().zip(&members[range]) {
                 let first = coarse.edges.len();
                 let mut weight = 0;
@@ -174,7 +174,7 @@ impl Net {
 
     /// The two parts as graphs with their vertices' numbers in the whole graph, and the numbers of the separator's
     /// vertices. `ids` are the numbers of this graph's vertices.
-    pub(super) fn split(&self, ids: &[u32], parts: &[u8]) -> ([(Net, Vec<u32>); 2], Vec<u32>) {
+    pub(super) fn split(&self, ids: &[u32], parts: &[u8]) -> ([(WeightedGraph, Vec<u32>); 2], Vec<u32>) {
         let mut numbers = vec![0u32; self.len()];
         let mut all: [Vec<u32>; 3] = Default::default();
         for (v, &part) in parts.iter().enumerate() {
@@ -183,19 +183,19 @@ impl Net {
             own.push(v as u32);
         }
         let renamed = |vertices: &[u32]| vertices.iter().map(|&v| ids[v as usize]).collect::<Vec<_>>();
-        let net = |part: usize| {
+        let graph = |part: usize| {
             let (vertices, tasks) = (&all[part], by_edges(self.edges.len() / 2));
-            let net = Net::build(vertices.len(), tasks, 0, |range, net, _| {
+            let graph = WeightedGraph::build(vertices.len(), tasks, 0, |range, graph, _| {
                 for &v in &vertices[range] {
                     let within = |&&(to, _): &&(u32, u32)| usize::from(parts[to as usize]) == part;
                     let inner = self.edges(v as usize).iter().filter(within);
-                    net.edges.extend(inner.map(|&(to, strength)| (numbers[to as usize], strength)));
-                    net.close(self.weights[v as usize]);
+                    graph.edges.extend(inner.map(|&(to, strength)| (numbers[to as usize], strength)));
+                    graph.close(self.weights[v as usize]);
                 }
             });
-            (net, renamed(vertices))
+            (graph, renamed(vertices))
         };
-        let (first, second) = rayon::join(|| net(0), || net(1));
+        let (first, second) = rayon::join(|| graph(0), || graph(1));
         ([first, second], renamed(&all[usize::from(SEPARATOR)]))
     }
 }
