@@ -15,7 +15,7 @@ from ._krysp import Report
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether this is an array in the memory of a GPU."""
+    """Returns whether this is an array in the memory of a GPU."""
     if type(array) is np.ndarray:
         return False
     # test the class: accessing `__cuda_array_interface__` of an array creates the interface, which takes longer; PyTorch has a

@@ -13,7 +13,7 @@ from ._types import FloatArray, IndexArray
 
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
-# formats whose array `data` has one value for each entry, in an order that krysp remembers
+# formats whose array `data` has one value for each entry, in an order that krysp stores
 ORDERED = ("csr", "csc", "coo")
 
 
@@ -105,7 +105,7 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
 
 
 def has_columns(array: Any) -> bool:
-    """Whether an array is a matrix of several right-hand sides; a matrix with a single column counts as a vector."""
+    """Returns whether an array is a matrix of several right-hand sides; a matrix with a single column counts as a vector."""
     return bool(array.ndim == 2 and array.shape[1] != 1)
 
 

@@ -57,7 +57,7 @@ class Preconditioner:
     def text(self) -> str: ...
 
 class Report:
-    """How a solve ended, and what it cost. ``print(report)`` shows one line, and one more for each attempt of a plan."""
+    """Outcome and cost of a solve. ``print(report)`` shows one line, and one more for each attempt of a plan."""
 
     def __init__(self, values: dict[str, object]) -> None: ...
     @property

@@ -193,9 +193,9 @@ class Plan:
         Parameters
         ----------
         b : array of shape (n,) or (n, k)
-            Of several columns, the first is solved as a single right-hand side. The others use the method and the preconditioner
-            that solved the first and, where that is faster, are solved together, with one product of `A` with all of their vectors
-            in each iteration. Where conjugate gradients would take many iterations, up to 16 columns share one search space
+            If there are several columns, the first is solved as a single right-hand side. The others use the method and the
+            preconditioner that solved the first and, where that is faster, are solved together, with one product of `A` with all
+            of their vectors in each iteration. Where conjugate gradients would take many iterations, up to 16 columns share one search space
             (``report.block``); the last digits of `x` then depend on the other columns.
         x0 : array, optional
             The initial guess, of the shape of `b`. Default: zero. With a guess, columns are solved one after the other.

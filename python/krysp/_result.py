@@ -1,4 +1,4 @@
-"""What solvers return."""
+"""Results of solves."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Result(tuple):  # type: ignore[type-arg]
         or met a number that is not finite; otherwise the number of iterations. For several columns, the `info` of the first column
         that did not converge, or 0.
     report : Report
-        How the solve ended and what it cost. ``print(report)`` includes advice on what to try next. For several columns, the report
-        of the first column that did not converge or, if all converged, of the column with the most iterations.
+        Outcome and cost of the solve. ``print(report)`` includes advice on what to try next. If there are several columns,
+        it is the report of the first column that did not converge or, if all converged, of the column with the most iterations.
     reports : list of Report
         The report of each column.
     """

@@ -84,25 +84,25 @@ pub(crate) fn preconditioner<'a, T: Number>(
         Given::Nothing => Ok(Box::new(Identity::new(a.domain()))),
         Given::Preconditioner(preconditioner) => match T::of_preconditioner(preconditioner) {
             Some(Ready::Cuda(m)) => Ok(Box::new(&***m)),
-            _ => Err(elsewhere()),
+            _ => Err(needs_preconditioner_on_gpu()),
         },
-        _ => Err(elsewhere()),
+        _ => Err(needs_preconditioner_on_gpu()),
     }
 }
 
-/// Adds a folder in which NVRTC, the compiler for kernels, is looked for.
+/// Adds a folder to the places where NVRTC, the compiler for kernels, is searched for.
 #[pyfunction]
 pub(crate) fn look_for_compiler_in(folder: std::path::PathBuf) {
     krysp::cuda::look_for_compiler_in(folder);
 }
 
-/// The version of NVRTC, `(major, minor)`; `None` where there is none.
+/// The version of NVRTC, `(major, minor)`; `None` if it was not found.
 #[pyfunction]
 pub(crate) fn compiler_version() -> Option<(u32, u32)> {
     krysp::cuda::compiler_version()
 }
 
-fn elsewhere() -> PyErr {
+fn needs_preconditioner_on_gpu() -> PyErr {
     PyTypeError::new_err(
         "an operator on a GPU needs a preconditioner that was built from that operator, `krysp.jacobi(A)` for example",
     )
@@ -138,12 +138,13 @@ pub(crate) fn solve_on_device<'py>(
     let options = Options::new(method, rtol, atol, max_iterations, restart)?;
     let single = matches!(a.cast::<Matrix>()?.try_borrow()?.inner, crate::matrix::Either::Single(_));
     match single {
-        true => there::<f32>(&options, a, b, x, guess, m),
-        false => there::<f64>(&options, a, b, x, guess, m),
+        true => at_addresses::<f32>(&options, a, b, x, guess, m),
+        false => at_addresses::<f64>(&options, a, b, x, guess, m),
     }
 }
 
-fn there<T: Number>(
+/// Solves with vectors at two addresses, in the precision `T`.
+fn at_addresses<T: Number>(
     options: &Options,
     a: &Bound<'_, PyAny>,
     b: u64,

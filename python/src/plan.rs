@@ -331,7 +331,7 @@ impl Plan {
         })
     }
 
-    /// As `solve`, for several right-hand sides of `rows` entries, stored one after the other in `b`. Returns
+    /// Like `solve`, for several right-hand sides of `rows` entries, stored one after the other in `b`. Returns
     /// the solutions, one after the other, and `(info, report)` of each.
     fn solve_many<'py>(
         &self,

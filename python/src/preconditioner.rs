@@ -38,9 +38,9 @@ pub(crate) enum Ready<T: Real> {
 
 /// The options of all preconditioners; each uses its own.
 struct Options<T: Real> {
-    /// For Jacobi: number of rows of a diagonal block.
+    /// Number of rows of a diagonal block, for Jacobi.
     block: Option<usize>,
-    /// For multigrid: basis of the near-null space.
+    /// Basis of the near-null space, for multigrid.
     near_null_space: Vec<Vec<T>>,
     amg: AmgOptions,
     ilut: IlutOptions,

@@ -19,16 +19,16 @@ const WORDS: InterfaceNames = InterfaceNames {
     null_space: None,
 };
 
-/// How a solve ended, and what it cost. ``print(report)`` shows one line, and one more for each attempt of a plan.
+/// Outcome and cost of a solve. ``print(report)`` shows one line, and one more for each attempt of a plan.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Report {
     /// The name of the function that solved: `"cg"`, for example.
     #[pyo3(get)]
     method: String,
-    /// How the solve ended, in words.
+    /// Outcome of the solve, in words.
     #[pyo3(get)]
     outcome: String,
-    /// What to try next, or `None` after convergence.
+    /// Advice on what to try next, or `None` after convergence.
     #[pyo3(get)]
     advice: Option<String>,
     /// The attempts of a plan, in order, one line each; empty for a single method.

@@ -304,7 +304,7 @@ impl Options {
 
 /// Right-hand side and solution.
 pub(crate) enum System<'d, V: Vector> {
-    /// In host memory and the user's order; `x` holds the initial guess if `guess` is set.
+    /// Vectors in host memory and the user's order; `x` holds the initial guess if `guess` is set.
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
     /// Vectors of the operator's vector space; `x` holds the initial guess if `guess` is set.
     #[cfg(feature = "cuda")]

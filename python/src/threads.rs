@@ -25,7 +25,8 @@ static ON_GPU: AtomicU32 = AtomicU32::new(0);
 /// holds the GIL, so the lock is free in the child.
 static OWN: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
 
-/// Returns whether this process owns the resource whose owner is stored in `owner`. The first process that calls this becomes the owner.
+/// Returns whether this process owns the resource whose owner is stored in `owner`. The first process that
+/// calls this becomes the owner.
 fn is_mine(owner: &AtomicU32) -> bool {
     let id = process::id();
     match owner.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed) {
@@ -96,7 +97,7 @@ impl Threads {
     }
 
     /// Returns whether there are threads other than the calling one.
-    pub(crate) fn are_others(self) -> bool {
+    pub(crate) fn has_others(self) -> bool {
         !matches!(self, Threads::Caller)
     }
 }

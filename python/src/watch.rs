@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two checks for signals: so short that Ctrl-C seems to act at once, and so long that the
 /// checks take no noticeable time.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs long work on a thread of the pool, with the GIL released. On a thread outside of the pool, each vector operation would
 /// have to wake the pool and then the caller. Meanwhile the calling thread checks for signals: an exception cancels the token and
@@ -29,7 +29,7 @@ pub(crate) fn watched<R: Send>(
     let threads = Threads::new(py);
     py.detach(|| {
         let interrupt = Interrupt::new(token);
-        if !threads.are_others() {
+        if !threads.has_others() {
             return Ok(interrupt.run(work));
         }
         threads.scope(|scope| {
@@ -40,7 +40,7 @@ pub(crate) fn watched<R: Send>(
             });
             let mut raised = None;
             loop {
-                match ended.recv_timeout(BETWEEN_LOOKS) {
+                match ended.recv_timeout(POLL_INTERVAL) {
                     Ok(result) => return raised.map_or(Ok(result), Err),
                     Err(RecvTimeoutError::Timeout) => {
                         if let Err(exception) = Python::attach(|py| py.check_signals()) {
@@ -108,12 +108,12 @@ impl Watch {
         K: Method<A::Vector>,
         M: LinearOperator<Vector = A::Vector>,
     {
-        let (watch, mut looked) = (self.clone(), Instant::now());
+        let (watch, mut polled) = (self.clone(), Instant::now());
         let signals = move |_: &Progress| {
             // if the solve runs on another thread, the caller checks for signals in `watched`
-            if looked.elapsed() >= BETWEEN_LOOKS && thread::current().id() == watch.caller {
+            if polled.elapsed() >= POLL_INTERVAL && thread::current().id() == watch.caller {
                 watch.note(Python::attach(|py| py.check_signals()));
-                looked = Instant::now();
+                polled = Instant::now();
             }
         };
         let solver = solver.cancel_token(&self.token).observe(signals);
