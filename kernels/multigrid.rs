@@ -11,6 +11,18 @@
 //!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
 //! ```
 
+/// A node is left out of aggregation if the norms of its off-diagonal blocks sum to at most this fraction of the norm of its
+/// diagonal block: one Jacobi sweep then reduces its error to this fraction (the condition of Napov and Notay 2012).
+pub const DOMINANT: f64 = 0.2;
+
+/// A near-null-space vector is dropped on an aggregate as linearly dependent if orthogonalization against the preceding ones
+/// leaves at most this fraction of its norm there.
+pub const DEPENDENT: f64 = 1e-6;
+
+/// With weak entries lumped into the diagonal, a row of the prolongator is scaled by the lumped diagonal if that exceeds this
+/// fraction of the original one, otherwise by the original (guess).
+pub const POSITIVE: f64 = 0.1;
+
 /// Returns whether a coarsening is worthwhile: the next level, with `modes` unknowns for each of `aggregates`, has some
 /// unknowns, and at most 0.9 times as many as the `rows` of this one.
 pub fn gains(aggregates: u64, modes: usize, rows: u64) -> bool {

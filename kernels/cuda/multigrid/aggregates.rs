@@ -7,6 +7,7 @@ use crate::cuda::device::launch::{WARP, config, config_concurrent};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::device_csr::Misfit;
+use crate::multigrid::DEPENDENT;
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
@@ -112,13 +113,12 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
 }
 
 /// Orthonormalizes the near-null-space vectors on each aggregate; a vector is set to zero there if at most
-/// the fraction `dependent` of its norm remains. Returns the pattern of `Tᵀ`, the values of `T`, and the
+/// the fraction [`DEPENDENT`] of its norm remains. Returns the pattern of `Tᵀ`, the values of `T`, and the
 /// near-null-space vectors of the coarse level.
 pub(super) fn orthonormal(
     t: &Graph,
     [size, modes]: [usize; 2],
     values: &Array<f64>,
-    dependent: f64,
 ) -> Result<(Graph, Array<f64>, Array<f64>)> {
     let device: &Device = t.device();
     let (members, entries) = products::transposed_pattern(t)?;
@@ -127,6 +127,6 @@ pub(super) fn orthonormal(
     let (raw, of, from) = (members.raw(), entries.address(0), values.address(0));
     let (to, below) = (numbers.address(0), coarse.address(0));
     let (size, modes, config) = (size as u32, modes as u32, config(t.cols() * WARP));
-    queue!(device, f64, "orthonormal", config, raw, of, size, modes, from, dependent, to, below);
+    queue!(device, f64, "orthonormal", config, raw, of, size, modes, from, DEPENDENT, to, below);
     Ok((members, numbers, coarse))
 }

@@ -15,31 +15,14 @@ use crate::multigrid;
 /// The near-null space of a level on a device.
 pub type NearNullSpace = multigrid::NearNullSpace<Array<f64>>;
 
-/// Parameters of the coarsening, equal to those of the host.
-#[derive(Clone, Copy, Debug)]
-pub struct CoarseningParameters {
-    /// A connection is strong if it is at least this fraction of the strongest connection of either node.
-    pub strength: f64,
-    /// A node is left out of aggregation if the norms of its off-diagonal blocks sum to at most this fraction
-    /// of the norm of its diagonal block.
-    pub dominant: f64,
-    /// A near-null-space vector is set to zero on an aggregate if, after orthogonalization against the
-    /// previous ones, at most this fraction of its norm remains.
-    pub dependent: f64,
-    /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
-    /// fraction of the original one, otherwise by the original.
-    pub positive: f64,
-}
-
 /// Patterns and aggregates of a coarsening. They remain valid when the values of the matrix change;
 /// [`Numbers`] are then recomputed.
 #[derive(Debug)]
 pub struct Coarsening {
-    parameters: CoarseningParameters,
     /// Strong connections, for 1×1 blocks; `None` for larger blocks, and if all are strong.
     strong: Option<Graph>,
-    /// Tentative prolongator `T`, a row for each node.
-    t: Blocks,
+    /// Tentative prolongator `T`, a row for each node; the column of a node's block is its aggregate.
+    pub t: Blocks,
     /// Pattern of `P`.
     prolongation: Graph,
     /// Index of the single-pass kernels (prolongation.rs) that compute the values of `P`; `None` if `P` is
@@ -51,9 +34,9 @@ pub struct Coarsening {
     from: Array<u32>,
     product: Product,
     /// Pattern of `Pᵀ A P`.
-    coarse: Graph,
+    pub coarse: Graph,
     /// True if `P = T` (unsmoothed aggregation).
-    unsmoothed: bool,
+    pub unsmoothed: bool,
 }
 
 /// Method by which `A P` is computed.
@@ -87,10 +70,9 @@ impl Aggregates {
         strong: Option<Graph>,
         size: usize,
         modes: &NearNullSpace,
-        parameters: CoarseningParameters,
     ) -> Result<Aggregates> {
         let shape = [size, modes.count];
-        let (members, values, below) = orthonormal(&joined, shape, &modes.values, parameters.dependent)?;
+        let (members, values, below) = orthonormal(&joined, shape, &modes.values)?;
         let modes = NearNullSpace { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // weak entries are lumped into the diagonal for scalar problems only
@@ -109,16 +91,17 @@ impl Aggregates {
     }
 }
 
-/// Aggregates the nodes of a matrix: the pattern of the tentative prolongator, and the strong connections. If the matrix has
+/// Aggregates the nodes of a matrix: the pattern of the tentative prolongator, and the strong connections, those of at least
+/// the fraction `theta` of the strongest connection of either node. If the matrix has
 /// more columns than rows (ghosts, see [`shared`](super::shared)), `with_ghosts` takes one number for each row and appends
 /// those of ghosts; aggregates have own nodes only.
 #[allow(clippy::type_complexity)]
 pub fn found<E: From<Error>>(
     a: &Blocks,
-    parameters: CoarseningParameters,
+    theta: f64,
     with_ghosts: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
 ) -> std::result::Result<(Graph, Option<Graph>), E> {
-    let (strong, left_out) = strength(a, parameters.strength, parameters.dominant, with_ghosts)?;
+    let (strong, left_out) = strength(a, theta, with_ghosts)?;
     let graph = strong.as_ref().unwrap_or(&a.graph);
     let joined = match graph.cols() > graph.rows() {
         true => aggregates(&graph.without_ghosts()?, &left_out)?,
@@ -146,11 +129,10 @@ impl Coarsening {
         a: &Blocks,
         smoothed: Option<(&Array<f64>, f64)>,
         aggregates: Aggregates,
-        parameters: CoarseningParameters,
     ) -> Result<(Coarsening, Numbers, NearNullSpace)> {
         let Aggregates { mut strong, mut t, mut modes, .. } = aggregates;
         let (single_pass, prolongation) = match smoothed {
-            Some(smoothed) => prolongation(a, strong.as_ref(), &t, smoothed, parameters)?,
+            Some(smoothed) => prolongation(a, strong.as_ref(), &t, smoothed)?,
             None => {
                 let values = constants_of(t.values.device(), t.graph.cols(), 1)?;
                 (strong, t, modes) = (None, ones(&t.graph)?, NearNullSpace { count: 1, values });
@@ -160,7 +142,6 @@ impl Coarsening {
         let (restriction, from) = transposed(&prolongation)?;
         let (product, coarse) = galerkin(a, &prolongation, &restriction)?;
         let coarsening = Coarsening {
-            parameters,
             strong,
             t,
             prolongation: prolongation.graph.clone(),
@@ -182,9 +163,8 @@ pub fn prolongation(
     strong: Option<&Graph>,
     t: &Blocks,
     (inverse, omega): (&Array<f64>, f64),
-    parameters: CoarseningParameters,
 ) -> Result<(Option<usize>, Blocks)> {
-    let smoothing = Smoothing { a, strong, t, inverse, omega, positive: parameters.positive };
+    let smoothing = Smoothing { a, strong, t, inverse, omega };
     Ok(match smoothing.prolongation()? {
         Some((kernels, prolongation)) => (Some(kernels), prolongation),
         None => (None, smoothing.by_products(None)?),
@@ -200,12 +180,12 @@ pub fn ones(graph: &Graph) -> Result<Blocks> {
 impl Smoothing<'_> {
     /// `P` by general products, on its pattern if that is known.
     fn by_products(&self, known: Option<&Graph>) -> Result<Blocks> {
-        let Smoothing { a, strong, t, inverse, omega, positive } = *self;
+        let Smoothing { a, strong, t, inverse, omega } = *self;
         let graph = match known {
             Some(graph) => graph.clone(),
             None => products::pattern(strong.unwrap_or(&a.graph), &t.graph, Some(&t.graph))?,
         };
-        let values = products::numbers(&smoothing(a, strong, inverse, omega, positive)?, t, &graph)?;
+        let values = products::numbers(&smoothing(a, strong, inverse, omega)?, t, &graph)?;
         Ok(Blocks { graph, shape: t.shape, values })
     }
 }
@@ -240,20 +220,14 @@ fn galerkin_of_short_rows(a: &Blocks, p: &Blocks, r: &Blocks) -> Result<Option<(
     let Some(product) = single_pass::found(a, &Right::Blocks(p))? else { return Ok(None) };
     let coarse = single_pass::found(r, &Right::Kept(&product))?;
     let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
-    Ok(coarse.map(|coarse| (Product::SinglePass(product.capacity()), coarse)))
+    Ok(coarse.map(|coarse| (Product::SinglePass(product.capacity), coarse)))
 }
 
 impl Coarsening {
     /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` must be
     /// `None` for larger blocks than 1×1, and if all connections are strong. If `unsmoothed`, `P = T`, whose values
     /// must be ones.
-    pub fn known(
-        a: &Graph,
-        parameters: CoarseningParameters,
-        strong: Option<Graph>,
-        t: Blocks,
-        unsmoothed: bool,
-    ) -> Result<Coarsening> {
+    pub fn known(a: &Graph, strong: Option<Graph>, t: Blocks, unsmoothed: bool) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
         let prolongation = match unsmoothed {
             true => t.graph.clone(),
@@ -264,7 +238,6 @@ impl Coarsening {
         let coarse = products::pattern(&restriction, &product, None)?;
         let (product, single_pass) = (Product::Known(product), None);
         Ok(Coarsening {
-            parameters,
             strong,
             t,
             prolongation,
@@ -277,16 +250,10 @@ impl Coarsening {
         })
     }
 
-    /// Returns whether `P = T`.
-    pub fn is_unsmoothed(&self) -> bool {
-        self.unsmoothed
-    }
-
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal and the damping factor `ω`.
     pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
         let [rows, modes] = self.t.shape;
-        let (strong, positive) = (self.strong.as_ref(), self.parameters.positive);
-        let smoothing = Smoothing { a, strong, t: &self.t, inverse, omega, positive };
+        let smoothing = Smoothing { a, strong: self.strong.as_ref(), t: &self.t, inverse, omega };
         let prolongation = match self.single_pass {
             _ if self.unsmoothed => ones(&self.t.graph)?,
             Some(kernels) => {
@@ -315,15 +282,5 @@ impl Coarsening {
             }
         };
         Ok(Blocks { graph: self.coarse.clone(), shape: [modes, modes], values })
-    }
-
-    /// Pattern of the next level.
-    pub fn coarse(&self) -> &Graph {
-        &self.coarse
-    }
-
-    /// The aggregates: the pattern of `T`, in which the column of a node's entry is its aggregate.
-    pub fn aggregates(&self) -> &Graph {
-        &self.t.graph
     }
 }

@@ -11,6 +11,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::device_csr::{DeviceCsr, RowStarts};
 use crate::cuda::preconditioners::coarse;
+use crate::multigrid::POSITIVE;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -194,7 +195,6 @@ pub(super) fn smoothing(
     strong: Option<&Graph>,
     inverse: &Array<f64>,
     omega: f64,
-    positive: f64,
 ) -> Result<Blocks> {
     let device = a.values.device();
     let graph = strong.unwrap_or(&a.graph);
@@ -204,7 +204,7 @@ pub(super) fn smoothing(
     match strong {
         Some(strong) => {
             let strong = strong.raw();
-            queue!(device, f64, "strong_smoothing", config, raw, from, strong, d, omega, positive, to);
+            queue!(device, f64, "strong_smoothing", config, raw, from, strong, d, omega, POSITIVE, to);
         }
         None => queue!(device, f64, "smoothing", config, raw, from, size, d, omega, to),
     }

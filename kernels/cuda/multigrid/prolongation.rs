@@ -6,6 +6,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::matrix::device_csr::Misfit;
+use crate::multigrid::POSITIVE;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
@@ -53,9 +54,6 @@ pub(super) struct Smoothing<'a> {
     /// `D⁻¹`
     pub(super) inverse: &'a Array<f64>,
     pub(super) omega: f64,
-    /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
-    /// fraction of the original one, otherwise by the original.
-    pub(super) positive: f64,
 }
 
 /// `Smoothing` as passed to kernels.
@@ -92,7 +90,7 @@ impl Smoothing<'_> {
             values: self.a.address(),
             inverse: self.inverse.address(0),
             omega: self.omega,
-            positive: self.positive,
+            positive: POSITIVE,
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) struct Kept {
     rows: usize,
     cols: usize,
     /// Index into [`CAPACITY`].
-    capacity: usize,
+    pub(super) capacity: usize,
     lengths: Counts,
     columns: Array<u32>,
     values: Array<f64>,
@@ -152,11 +152,6 @@ pub(super) fn product(a: &Blocks, b: &Right<'_>, capacity: usize) -> Result<Kept
 }
 
 impl Kept {
-    /// Index into [`CAPACITY`].
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// The product in CSR form with sorted rows; `None` if a row did not fit.
     pub(super) fn ordered(self) -> Result<Option<Blocks>> {
         let Kept { rows, cols, capacity, lengths, columns, values } = self;

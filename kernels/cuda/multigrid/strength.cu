@@ -34,7 +34,7 @@ template <int LANES, class Visit> __device__ __forceinline__ void each_entry(con
 }
 
 // Computes for each node the strength of its strongest connection, and whether it is left out of aggregation, because
-// ‖A_ii‖ is large (`dominant`: CoarseningParameters in coarsening.rs). Sets `weak` if some connection is below `theta`
+// ‖A_ii‖ is large (`dominant`: DOMINANT in kernels/multigrid.rs). Sets `weak` if some connection is below `theta`
 // times its node's strongest one, with at most one write per thread block.
 template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {

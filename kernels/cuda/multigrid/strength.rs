@@ -6,6 +6,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::matrix::device_csr::Misfit;
+use crate::multigrid::DOMINANT;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -29,7 +30,6 @@ const LONG: usize = 10;
 pub(super) fn strength<E: From<Error>>(
     a: &Blocks,
     theta: f64,
-    dominant: f64,
     with_ghosts: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
 ) -> std::result::Result<(Option<Graph>, Array<u8>), E> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
@@ -46,7 +46,7 @@ pub(super) fn strength<E: From<Error>>(
     let roots = with_ghosts(roots)?;
     let (r, s) = (roots.address(0), strongest.address(0));
     let (out, mark) = (left_out.address(0), weak.address());
-    queue!(device, f64, couple, shared, raw, values, size, r, theta, dominant, s, out, mark);
+    queue!(device, f64, couple, shared, raw, values, size, r, theta, DOMINANT, s, out, mark);
     let strongest = with_ghosts(strongest)?;
     let s = strongest.address(0);
     if !weak.is_set()? {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! T    tentative prolongator: near-null space modes, orthonormalized on each aggregate
-//! P = (I − ω D⁻¹ A_F) T        A_F: filtered matrix, weak entries are lumped into the diagonal; D: diagonal
+//! P = (I − ω D⁻¹ A_F) T        A_F: filtered matrix, weak entries are lumped into the diagonal; D: its diagonal, see POSITIVE
 //! A_c = Pᵀ (A P)
 //! ```
 //!
@@ -22,11 +22,8 @@ use crate::formats::pattern::Pattern;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
+use krysp_kernels::multigrid::POSITIVE;
 use std::sync::Arc;
-
-/// `D` takes a diagonal entry from `A_F` if it is more than this fraction of that of `A`, otherwise from `A`
-/// (guess).
-pub(super) const POSITIVE: f64 = 0.1;
 
 /// Smoothed aggregation of a level: `P`, `Pᵀ`, and the symbolic part, which a refresh reuses.
 #[derive(Debug)]

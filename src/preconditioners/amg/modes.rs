@@ -3,11 +3,7 @@
 use super::aggregates::{Aggregates, NONE};
 use crate::formats::pattern::{by_rows, place_of};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
-use krysp_kernels::multigrid;
-
-/// A mode is dropped on an aggregate as linearly dependent if orthogonalization against the preceding modes
-/// leaves less than this fraction of its norm there.
-pub(super) const DEPENDENT: f64 = 1e-6;
+use krysp_kernels::multigrid::{self, DEPENDENT};
 
 /// Order of the unknowns in a system with several unknowns per node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

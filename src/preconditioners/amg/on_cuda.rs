@@ -1,12 +1,9 @@
 //! Algebraic multigrid in device memory. Its setup is in `setup_on_cuda.rs`.
 
 use super::aggregates::Aggregates;
-use super::coarsening::POSITIVE;
 use super::cycle::{Level, Transfer};
-use super::modes::DEPENDENT;
 use super::report::{LevelReport, write_table};
 use super::stored::Stored;
-use super::strength::DOMINANT;
 use super::unsmoothed::OVER;
 use super::{Amg, AmgOptions};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
@@ -14,7 +11,7 @@ use crate::error::Result;
 use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, CoarseningParameters, transposed};
+use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, transposed};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Hierarchy, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
@@ -61,16 +58,6 @@ pub struct OnGpu<T: Real> {
     pub(super) _keeps: KeepsMemory,
 }
 
-/// The thresholds of coarsening.
-pub(crate) fn parameters(options: &AmgOptions) -> CoarseningParameters {
-    CoarseningParameters {
-        strength: options.strength,
-        dominant: DOMINANT,
-        dependent: DEPENDENT,
-        positive: POSITIVE,
-    }
-}
-
 impl<T: Real> ToCuda for Amg<T> {
     type OnCuda = OnGpu<T>;
 
@@ -80,9 +67,9 @@ impl<T: Real> ToCuda for Amg<T> {
         let nodes = graph(gpu, &self.pattern)?;
         let (mut levels, mut fine) = (vec![], nodes.clone());
         for level in &self.hierarchy.levels {
-            let level = copied(gpu, level, &fine, parameters(&self.options))?;
+            let level = copied(gpu, level, &fine)?;
             if let Some(transfer) = &level.transfer {
-                fine = transfer.coarsening.coarse().clone();
+                fine = transfer.coarsening.coarse.clone();
             }
             levels.push(level);
         }
@@ -112,7 +99,7 @@ pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
 }
 
 /// Copies a level whose nodes have the pattern `fine`.
-fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParameters) -> Result<cycle::Level> {
+fn copied(gpu: &Cuda, level: &Level, fine: &Graph) -> Result<cycle::Level> {
     let transfer = match &level.transfer {
         Some(Transfer::Smoothed(smoothed)) => {
             let t = tentative(gpu, &smoothed.aggregates, &smoothed.tentative, smoothed.shape)?;
@@ -123,14 +110,14 @@ fn copied(gpu: &Cuda, level: &Level, fine: &Graph, parameters: CoarseningParamet
                 _ => None,
             };
             let [p, r] = smoothed.transfers.each_ref().map(|matrix| matrix.to(gpu));
-            let coarsening = Coarsening::known(fine, parameters, strong, t, false)?;
+            let coarsening = Coarsening::known(fine, strong, t, false)?;
             Some(cycle::Transfer { p: p?, r: r?, coarsening })
         }
         Some(Transfer::Unsmoothed(unsmoothed)) => {
             let ones = vec![1.0; unsmoothed.aggregates.of_node.len()];
             let t = tentative(gpu, &unsmoothed.aggregates, &ones, [1, 1])?;
             let [p, r] = transfers([&t, &transposed(&t)?.0], f64::from(OVER))?;
-            let coarsening = Coarsening::known(fine, parameters, None, t, true)?;
+            let coarsening = Coarsening::known(fine, None, t, true)?;
             Some(cycle::Transfer { p, r, coarsening })
         }
         None => None,

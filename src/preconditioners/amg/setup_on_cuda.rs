@@ -8,7 +8,7 @@
 
 use super::hierarchy::{self, Coarser, Memory};
 use super::nodes::Nodes;
-use super::on_cuda::{OnGpu, graph, parameters, transfers};
+use super::on_cuda::{OnGpu, graph, transfers};
 use super::on_host::{SHIFT, SINGULAR};
 use super::report::LevelReport;
 use super::spectrum::largest;
@@ -188,15 +188,14 @@ impl Memory for OnDevice<'_> {
         a: &Matrix<'_>,
         modes: &NearNullSpace,
     ) -> Result<Option<Aggregates>> {
-        let parameters = parameters(&self.options);
         let (t, strong) = match self.known.take() {
             Some(known) => (graph(self.gpu, &known.tentative(&[], 0)?.0)?, None),
-            None => found::<Error>(a, parameters, &mut Ok)?,
+            None => found::<Error>(a, self.options.strength, &mut Ok)?,
         };
         if !gains(t.cols() as u64, modes.count, self.rows(a)) {
             return Ok(None);
         }
-        let aggregates = Aggregates::of(t, strong, a.shape[0], modes, parameters)?;
+        let aggregates = Aggregates::of(t, strong, a.shape[0], modes)?;
         // the host computes this while the kernels enqueued above run
         if level > 0 || !self.diagonals(level).is_empty() || !is_wide(self.whole) {
             return Ok(Some(aggregates));
@@ -257,7 +256,7 @@ impl Memory for OnDevice<'_> {
         aggregates: Aggregates,
     ) -> Result<Coarser<'a, Self>> {
         let of = smoothed.map(|(inverse, omega)| (&inverse.values, omega));
-        let (coarsening, numbers, modes) = Coarsening::new(a, of, aggregates, parameters(&self.options))?;
+        let (coarsening, numbers, modes) = Coarsening::new(a, of, aggregates)?;
         let Numbers { prolongation, restriction, coarse } = numbers;
         // the overcorrection factor of unsmoothed aggregation
         let factor = if smoothed.is_some() { 1.0 } else { f64::from(OVER) };
@@ -274,7 +273,7 @@ impl Memory for OnDevice<'_> {
     ) -> Result<Matrix<'a>> {
         let Transfer { p, r, coarsening } = transfer;
         let Numbers { prolongation, restriction, coarse } = coarsening.numbers(a, &inverse.values, omega)?;
-        if !coarsening.is_unsmoothed() {
+        if !coarsening.unsmoothed {
             p.refill(&prolongation, 1.0)?;
             r.refill(&restriction, 1.0)?;
         }
@@ -321,7 +320,7 @@ impl<T: Real> OnGpu<T> {
     #[doc(hidden)]
     pub fn aggregates(&self) -> Result<Vec<Vec<Option<u32>>>> {
         let of_level = |coarsening: &Coarsening| {
-            let (offsets, columns) = coarsening.aggregates().read()?;
+            let (offsets, columns) = coarsening.t.graph.read()?;
             let of_node = |node: &[u32]| (node[0] < node[1]).then(|| columns[node[0] as usize]);
             Ok(offsets.windows(2).map(of_node).collect())
         };

@@ -23,11 +23,8 @@ use crate::formats::pattern::Pattern;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_long_rows, over_rows};
 use krysp_kernels::index::Offsets;
+use krysp_kernels::multigrid::DOMINANT;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-
-/// A node is left out if the sum of its coupling norms is at most this fraction of its diagonal block's norm:
-/// one Jacobi sweep then reduces its error to this fraction (the condition of Napov and Notay 2012).
-pub(super) const DOMINANT: f64 = 0.2;
 
 /// The strong connections of a matrix.
 #[derive(Debug)]

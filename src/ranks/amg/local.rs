@@ -4,7 +4,6 @@ use super::blocks::HostBlocks;
 use crate::choice::Stores;
 use crate::error::Result;
 use crate::numbers::Real;
-use crate::preconditioners::amg::AmgOptions;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::ranks::halo::Routes;
 use crate::ranks::local::Local;
@@ -105,12 +104,12 @@ pub trait LocalSetup: Local<f32> {
     /// Modes that are constants, one for each unknown of a node of `size` rows.
     fn constants(&self, rows: usize, size: usize) -> Result<ModesOf<Self>>;
 
-    /// Aggregates the own nodes; returns the tentative prolongator on them, and the modes of the next level. `sent` are
+    /// Aggregates the own nodes by connections of at least `theta` (`AmgOptions::strength`); returns the tentative prolongator on them, and the modes of the next level. `sent` are
     /// the nodes that other ranks read. Collective: all ranks call this.
     fn aggregated(
         a: &Self::Blocks,
         modes: &ModesOf<Self>,
-        options: &AmgOptions,
+        theta: f64,
         sent: &[u32],
         exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Self>, ModesOf<Self>)>;
@@ -126,7 +125,6 @@ pub trait LocalSetup: Local<f32> {
         a: &Self::Blocks,
         tentative: &Tentative<Self>,
         smoothed: (&Self::Inverse, f64),
-        options: &AmgOptions,
     ) -> Result<Self::Blocks>;
 
     /// `Pᵀ A P`, and `factor P` and `Pᵀ` in single precision, given the own rows of `P` and those with ghosts.

@@ -296,7 +296,7 @@ impl<L: LocalSetup> OnRanks<L> {
             together.set(false);
             Ok(came)
         };
-        let found = L::aggregated(a, modes, &self.options, routes.sent(), &exchange);
+        let found = L::aggregated(a, modes, self.options.strength, routes.sent(), &exchange);
         if together.get() { found } else { self.ranks.all(found) }
     }
 
@@ -312,9 +312,7 @@ impl<L: LocalSetup> OnRanks<L> {
         let (ranks, local, nodes) = (&self.ranks, &self.local, rows.nodes());
         let RankAggregates { bounds, near, shape: [_, modes], local: of_nodes } = &*aggregates;
         let (p, ghosts, factor) = match smoothed {
-            Some(smoothed) => {
-                (L::prolongator(&rows.a, of_nodes, smoothed, &self.options), near.ghosts.clone(), 1.0)
-            }
+            Some(smoothed) => (L::prolongator(&rows.a, of_nodes, smoothed), near.ghosts.clone(), 1.0),
             None => (L::ones(&of_nodes.t, nodes, near.own), vec![], f64::from(OVER)),
         };
         let near = Columns { ghosts, ..*near };

@@ -8,9 +8,8 @@ use crate::error::{Error, Result};
 use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use crate::preconditioners::amg::AmgOptions;
 use crate::preconditioners::amg::modes::NearNullSpace;
-use crate::preconditioners::amg::on_cuda::{parameters, transfers};
+use crate::preconditioners::amg::on_cuda::transfers;
 use crate::preconditioners::amg::setup_on_cuda::{Products, least};
 use crate::ranks::halo::Routes;
 use crate::ranks::matrix::RankMatrix;
@@ -145,16 +144,15 @@ impl LocalSetup for Cuda {
     fn aggregated(
         a: &Blocks,
         modes: &ModesOf<Cuda>,
-        options: &AmgOptions,
+        theta: f64,
         sent: &[u32],
         exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Cuda>, ModesOf<Cuda>)> {
         let mut with_ghosts = |own: Array<f64>| -> Result<Array<f64>> {
             Ok(extended(&own, &exchange(numbers::gathered(&own, sent).map_err(Error::from))?)?)
         };
-        let (joined, strong) = found::<Error>(a, parameters(options), &mut with_ghosts)?;
-        let Aggregates { strong, t, modes, .. } =
-            Aggregates::of(joined, strong, a.shape[0], modes, parameters(options))?;
+        let (joined, strong) = found::<Error>(a, theta, &mut with_ghosts)?;
+        let Aggregates { strong, t, modes, .. } = Aggregates::of(joined, strong, a.shape[0], modes)?;
         Ok((Tentative { t, strong }, modes))
     }
 
@@ -171,10 +169,8 @@ impl LocalSetup for Cuda {
         a: &Blocks,
         Tentative { t, strong }: &Tentative<Cuda>,
         (inverse, omega): (&Inverse, f64),
-        options: &AmgOptions,
     ) -> Result<Blocks> {
-        let smoothed = (&inverse.values, omega);
-        Ok(prolongation(a, strong.as_ref(), t, smoothed, parameters(options))?.1)
+        Ok(prolongation(a, strong.as_ref(), t, (&inverse.values, omega))?.1)
     }
 
     fn galerkin(

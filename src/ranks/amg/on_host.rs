@@ -11,12 +11,12 @@ use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
 use crate::preconditioners::amg::blocks::{Transposed, fill_rows, transposed_pattern};
 use crate::preconditioners::amg::coarsening::Smoother;
 use crate::preconditioners::amg::cycle::scaled;
+use crate::preconditioners::amg::largest_of;
 use crate::preconditioners::amg::modes::{NearNullSpace, constants, orthonormal};
 use crate::preconditioners::amg::on_host::round;
 use crate::preconditioners::amg::product::{self, Pieces};
 use crate::preconditioners::amg::stored::{Stored, expanded, rounded};
 use crate::preconditioners::amg::strength::{self, Strength};
-use crate::preconditioners::amg::{AmgOptions, largest_of};
 use crate::ranks::halo::{Back, HaloExchange, Routes};
 use crate::ranks::matrix::RankMatrix;
 use crate::ranks::vector::RankSpace;
@@ -133,7 +133,7 @@ impl LocalSetup for Host {
     fn aggregated(
         a: &HostBlocks,
         modes: &NearNullSpace,
-        options: &AmgOptions,
+        theta: f64,
         sent: &[u32],
         exchange: GhostExchange<'_>,
     ) -> Result<(Tentative<Host>, NearNullSpace)> {
@@ -142,7 +142,7 @@ impl LocalSetup for Host {
             own.extend(ghosts);
             Ok(own)
         };
-        let Strength { strong, left_out } = Strength::new(a.view(), options.strength, &with_ghosts)?;
+        let Strength { strong, left_out } = Strength::new(a.view(), theta, &with_ghosts)?;
         let graph = own_part(strong.as_ref().unwrap_or(&a.pattern))?;
         tentative(strong, Aggregates::new(&graph, &left_out), a.shape[0], modes)
     }
@@ -161,7 +161,6 @@ impl LocalSetup for Host {
         a: &HostBlocks,
         Tentative { t, strong }: &Tentative<Host>,
         (inverse_diagonal, omega): (&Vec<f64>, f64),
-        _: &AmgOptions,
     ) -> Result<HostBlocks> {
         let (nodes, width, modes) = (t.pattern.rows(), t.width(), t.shape[1]);
         let of_node = map_rows(nodes, 2, &|node| t.pattern.row(node).first().copied().unwrap_or(NONE));
