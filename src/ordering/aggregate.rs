@@ -279,8 +279,8 @@ impl EdgeSums {
     }
 }
 
-/// A bijective hash of 32 bits (the finalizer of MurmurHash3).
-pub(super) fn scrambled(bits: u32) -> u32 {
+/// A bijective hash of 32 bits (the finalizer of MurmurHash3); maps only zero to zero.
+pub(crate) fn scrambled(bits: u32) -> u32 {
     let bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
     let bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);
     bits ^ bits >> 16

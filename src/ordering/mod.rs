@@ -13,6 +13,8 @@ mod pieces;
 mod rcm;
 mod trades;
 
+pub(crate) use aggregate::scrambled;
+
 use crate::error::Result;
 use crate::formats::{Csr, Format, block_pattern};
 use crate::numbers::Real;

@@ -20,7 +20,7 @@ pub mod graph;
 mod level;
 pub mod numbers;
 pub mod permutation;
-mod products;
+pub mod products;
 mod prolongation;
 pub mod shared;
 mod single_pass;
@@ -65,12 +65,9 @@ const FILES: &[File] = &[
     (&dia::SOURCE, For::Rounding),
 ];
 
-/// Starts to compile the kernels that multigrid for a solve in `T` needs, on background threads.
-pub fn begin<T: Real>(device: &Device) {
-    device.begin_with::<T>(FILES.iter().copied());
-}
-
-/// Starts to compile the kernels of [`begin`] and those of [`shared`].
-pub fn begin_shared<T: Real>(device: &Device) {
-    device.begin_with::<T>(FILES.iter().copied().chain([(&SHARED, For::Double)]));
+/// Starts to compile the kernels that multigrid for a solve in `T` needs, on background threads; if `shares`, those of
+/// [`shared`], too.
+pub fn begin<T: Real>(device: &Device, shares: bool) {
+    let more = shares.then_some((&SHARED, For::Double));
+    device.begin_with::<T>(FILES.iter().copied().chain(more));
 }

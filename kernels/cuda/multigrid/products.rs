@@ -108,7 +108,7 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
 }
 
 /// `A B`
-pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
+pub fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
     let graph = pattern(&a.graph, &b.graph, None)?;
     let values = numbers(a, b, &graph)?;
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })

@@ -95,7 +95,7 @@ impl Blocks {
         let offsets: Vec<u32> = (0..=rows.len() as u32).collect();
         let graph = Graph::upload(device, &offsets, rows, self.graph.rows())?;
         let values = constants_of(device, rows.len() * size, size)?;
-        product(&Blocks { graph, shape: [size; 2], values }, self)
+        products::product(&Blocks { graph, shape: [size; 2], values }, self)
     }
 
     /// Appends columns: `[A, B]` for as many own columns as rows. Only the rows `with_ghosts` of `B` have entries, and `ghosts` has a
@@ -189,9 +189,4 @@ impl Blocks {
         counts.truncate(self.graph.cols());
         Ok(counts)
     }
-}
-
-/// `A B`
-pub fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
-    products::product(a, b)
 }

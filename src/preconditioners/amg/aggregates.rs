@@ -20,6 +20,7 @@
 use super::super::rows::Places;
 use crate::error::Result;
 use crate::formats::pattern::Pattern;
+use crate::ordering::scrambled;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::index::Offsets;
@@ -170,11 +171,4 @@ impl Votes {
         self.places.clear(self.counts.drain(..).map(|(vote, _)| vote));
         most
     }
-}
-
-/// A bijective hash of 32 bits (the finalizer of MurmurHash3); maps only zero to zero.
-fn scrambled(bits: u32) -> u32 {
-    let bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
-    let bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);
-    bits ^ bits >> 16
 }

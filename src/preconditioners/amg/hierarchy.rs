@@ -89,23 +89,14 @@ pub(crate) trait Memory: Sized {
     /// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
     fn least(&self, level: usize, inverse: &Self::Inverse) -> Result<f64>;
 
-    /// Matrix and inverse diagonal, times `scale`, for the cycle.
-    fn stored(
-        &self,
-        level: usize,
-        a: &Self::Matrix<'_>,
-        inverse: &Self::Inverse,
-        scale: f64,
-    ) -> Result<(Self::Stored, Self::Diagonal)>;
+    /// The inverse diagonal of `scale A` for the cycle, one for zero rows.
+    fn diagonal(&self, inverse: &Self::Inverse, scale: f64) -> Result<Self::Diagonal>;
 
-    /// Replaces the values of a level's matrix and inverse diagonal.
-    fn refill(
-        &self,
-        level: &mut LevelOf<Self>,
-        a: &Self::Matrix<'_>,
-        inverse: &Self::Inverse,
-        scale: f64,
-    ) -> Result<()>;
+    /// The matrix times `scale`, for the cycle.
+    fn stored(&self, level: usize, a: &Self::Matrix<'_>, scale: f64) -> Result<Self::Stored>;
+
+    /// Replaces the values of a matrix from [`Memory::stored`].
+    fn refill(&self, stored: &mut Self::Stored, a: &Self::Matrix<'_>, scale: f64) -> Result<()>;
 
     /// Estimates the largest eigenvalue of `D⁻¹ A`, see [`largest`](super::spectrum::largest).
     fn largest(&self, at: usize, level: &mut LevelOf<Self>) -> Result<f64>;
@@ -166,10 +157,9 @@ pub(crate) fn build<'a, M: Memory>(
             return Ok((built, reports));
         }
         memory.check_interrupt()?;
-        let (stored, diagonal) = memory.stored(at, &a, &inverse, built.scale)?;
         let mut level = LevelOf::<M> {
-            a: stored,
-            inverse: diagonal,
+            a: memory.stored(at, &a, built.scale)?,
+            inverse: memory.diagonal(&inverse, built.scale)?,
             weights: vec![],
             gain: None,
             transfer: None,
@@ -214,7 +204,8 @@ pub(crate) fn refresh<M: Memory>(memory: &M, built: &mut HierarchyOf<M>, mut a: 
                 None => Ok(()),
             };
         };
-        memory.refill(level, &a, &inverse, built.scale)?;
+        memory.refill(&mut level.a, &a, built.scale)?;
+        level.inverse = memory.diagonal(&inverse, built.scale)?;
         let omega = set_weights(memory, at, level)?;
         let below = match &mut level.transfer {
             Some(transfer) => Some(memory.renew(transfer, &a, &inverse, omega)?),

@@ -61,12 +61,14 @@ impl Matrix<'_> {
 }
 
 /// The inverse diagonal of `scale A`, one for zero rows.
-pub(crate) fn round(inverse: &[f64], scale: f64, to: &mut HostVector<f32>) {
-    over_rows(inverse.len(), 3, to.as_mut_slice(), &|rows, to: &mut [f32]| {
+pub(crate) fn rounded_diagonal(inverse: &[f64], scale: f64) -> Result<HostVector<f32>> {
+    let mut rounded = HostSpace::new(inverse.len()).zeros()?;
+    over_rows(inverse.len(), 3, rounded.as_mut_slice(), &|rows, to: &mut [f32]| {
         for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
             *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
         }
     });
+    Ok(rounded)
 }
 
 impl Memory for OnHost {
@@ -110,26 +112,20 @@ impl Memory for OnHost {
         Ok(strength::least_of(inverse))
     }
 
-    fn stored(
-        &self,
-        _: usize,
-        a: &Matrix<'_>,
-        inverse: &Vec<f64>,
-        scale: f64,
-    ) -> Result<(Stored, HostVector<f32>)> {
+    fn diagonal(&self, inverse: &Vec<f64>, scale: f64) -> Result<HostVector<f32>> {
+        rounded_diagonal(inverse, scale)
+    }
+
+    fn stored(&self, _: usize, a: &Matrix<'_>, scale: f64) -> Result<Stored> {
         let whole = match &a.rows {
             Some(rows) => rows.in_order(),
             None => expanded(&a.pattern, [a.size; 2])?,
         };
-        let stored = Stored::new(a.blocks(), &whole, scale)?;
-        let mut diagonal = HostSpace::new(inverse.len()).zeros()?;
-        round(inverse, scale, &mut diagonal);
-        Ok((stored, diagonal))
+        Stored::new(a.blocks(), &whole, scale)
     }
 
-    fn refill(&self, level: &mut Level, a: &Matrix<'_>, inverse: &Vec<f64>, scale: f64) -> Result<()> {
-        level.a.renew(a.blocks(), scale);
-        round(inverse, scale, &mut level.inverse);
+    fn refill(&self, stored: &mut Stored, a: &Matrix<'_>, scale: f64) -> Result<()> {
+        stored.renew(a.blocks(), scale);
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl<T: Real> Amg<T> {
         let started = Instant::now();
         let structure = a.structure();
         let (pattern, device) = (&structure.pattern, gpu.device());
-        multigrid::begin::<T>(device);
+        multigrid::begin::<T>(device, false);
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
         let ordered = a.borrowed_on(gpu)?;
@@ -219,21 +219,16 @@ impl Memory for OnDevice<'_> {
         least(inverse, self.permutation(level))
     }
 
-    fn stored(
-        &self,
-        level: usize,
-        a: &Matrix<'_>,
-        inverse: &Inverse,
-        scale: f64,
-    ) -> Result<(cycle::Matrix, Array<f32>)> {
-        let stored = cycle::Matrix::of_blocks(a, scale, self.diagonals(level))?;
-        Ok((stored, numbers::rounded_diagonal(&inverse.values, scale)?))
+    fn diagonal(&self, inverse: &Inverse, scale: f64) -> Result<Array<f32>> {
+        Ok(numbers::rounded_diagonal(&inverse.values, scale)?)
     }
 
-    fn refill(&self, level: &mut Level, a: &Matrix<'_>, inverse: &Inverse, scale: f64) -> Result<()> {
-        level.a.refill(a, scale)?;
-        level.inverse = numbers::rounded_diagonal(&inverse.values, scale)?;
-        Ok(())
+    fn stored(&self, level: usize, a: &Matrix<'_>, scale: f64) -> Result<cycle::Matrix> {
+        Ok(cycle::Matrix::of_blocks(a, scale, self.diagonals(level))?)
+    }
+
+    fn refill(&self, stored: &mut cycle::Matrix, a: &Matrix<'_>, scale: f64) -> Result<()> {
+        Ok(stored.refill(a, scale)?)
     }
 
     fn largest(&self, at: usize, level: &mut Level) -> Result<f64> {

@@ -124,28 +124,22 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         Ok(strength::least_of(&self.ranks.all_gather(vec![own])?))
     }
 
-    fn stored(
-        &self,
-        _: usize,
-        a: &Rows<L>,
-        inverse: &L::Inverse,
-        scale: f64,
-    ) -> Result<(LevelMatrix<L>, Single<L>)> {
-        let diagonal = self.ranks.all(self.local.rounded(inverse, scale))?;
+    fn diagonal(&self, inverse: &L::Inverse, scale: f64) -> Result<Single<L>> {
+        self.ranks.all(self.local.rounded(inverse, scale))
+    }
+
+    fn stored(&self, _: usize, a: &Rows<L>, scale: f64) -> Result<LevelMatrix<L>> {
         let (inside, outside) = self.ranks.all(self.local.level(&a.a, scale))?;
         let own = RankMemory::<f32>::space(&self.local, a.nodes() * a.size);
         let bounds = a.bounds.iter().map(|bound| bound * a.size as u64).collect();
         let space = RankSpace::of(self.ranks.clone(), bounds, own, self.link.clone());
         let (routes, entries) = (a.routes.widened(a.size), L::entries(&a.a));
-        let matrix = LevelMatrix::new(space, &self.local, &routes, inside, (&outside, scale), entries)?;
-        Ok((matrix, diagonal))
+        LevelMatrix::new(space, &self.local, &routes, inside, (&outside, scale), entries)
     }
 
-    fn refill(&self, level: &mut LevelOf<Self>, a: &Rows<L>, inverse: &L::Inverse, scale: f64) -> Result<()> {
-        let outside = L::refill(&mut level.a.inside, &a.a, scale);
-        self.ranks.all(outside.and_then(|outside| level.a.refresh_outside(&outside, scale)))?;
-        level.inverse = self.ranks.all(self.local.rounded(inverse, scale))?;
-        Ok(())
+    fn refill(&self, stored: &mut LevelMatrix<L>, a: &Rows<L>, scale: f64) -> Result<()> {
+        let outside = L::refill(&mut stored.inside, &a.a, scale);
+        self.ranks.all(outside.and_then(|outside| stored.refresh_outside(&outside, scale)))
     }
 
     fn largest(&self, _: usize, level: &mut LevelOf<Self>) -> Result<f64> {

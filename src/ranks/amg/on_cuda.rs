@@ -16,14 +16,15 @@ use crate::ranks::matrix::RankMatrix;
 use crate::ranks::on_cuda::{Exchange, Sending};
 use crate::ranks::vector::RankSpace;
 use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_kernels::cuda::multigrid::begin_shared;
+use krysp_kernels::cuda::multigrid;
 use krysp_kernels::cuda::multigrid::coarsening::{
     Aggregates, found, galerkin, ones, prolongation, transposed,
 };
 use krysp_kernels::cuda::multigrid::cycle::Matrix;
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
-use krysp_kernels::cuda::multigrid::shared::{HostRows, extended, product};
+use krysp_kernels::cuda::multigrid::products::product;
+use krysp_kernels::cuda::multigrid::shared::{HostRows, extended};
 use krysp_kernels::cuda::solve::cast::{from_single, to_single};
 use krysp_kernels::cuda::solve::vector;
 use krysp_kernels::cuda::team::post::Ghosts;
@@ -75,7 +76,7 @@ impl LocalSetup for Cuda {
     type Keeps = KeepsMemory;
 
     fn begin<T: Real>(&self) -> Result<KeepsMemory> {
-        begin_shared::<T>(self.device());
+        multigrid::begin::<T>(self.device(), true);
         Ok(self.device().keep_memory()?)
     }
 

@@ -13,7 +13,7 @@ use crate::preconditioners::amg::coarsening::Smoother;
 use crate::preconditioners::amg::cycle::scaled;
 use crate::preconditioners::amg::largest_of;
 use crate::preconditioners::amg::modes::{NearNullSpace, constants, orthonormal};
-use crate::preconditioners::amg::on_host::round;
+use crate::preconditioners::amg::on_host::rounded_diagonal;
 use crate::preconditioners::amg::product::{self, Pieces};
 use crate::preconditioners::amg::stored::{Stored, expanded, rounded};
 use crate::preconditioners::amg::strength::{self, Strength};
@@ -210,9 +210,7 @@ impl LocalSetup for Host {
     }
 
     fn rounded(&self, inverse: &Vec<f64>, scale: f64) -> Result<HostVector<f32>> {
-        let mut rounded = HostSpace::new(inverse.len()).zeros()?;
-        round(inverse, scale, &mut rounded);
-        Ok(rounded)
+        rounded_diagonal(inverse, scale)
     }
 
     fn level(&self, a: &HostBlocks, scale: f64) -> Result<(Stored, Border)> {
