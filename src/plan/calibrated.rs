@@ -12,7 +12,7 @@ use super::backend::{Backend, ForFactors};
 use super::context::Context;
 use super::costs::Factorization;
 use super::declarations::Declarations;
-use super::{MachineClass, Method, Preconditioner, Profile};
+use super::{Costs, MachineClass, Method, Preconditioner, Profile};
 use crate::choice::{Key, Operator, calibration_file, calibration_key};
 use crate::error::{Error, Result};
 use crate::formats::Csr;
@@ -49,14 +49,14 @@ pub(super) type Factors = Vec<(Preconditioner, [f64; 2])>;
 
 static READ: Mutex<Vec<(Key, Factors)>> = Mutex::new(vec![]);
 
-impl<'p> Context<'p> {
+impl Context {
     /// A context with the calibration of this machine.
-    pub(super) fn here(profile: &'p Profile, class: MachineClass) -> Context<'p> {
+    pub(super) fn here(profile: &Profile, class: MachineClass) -> Context {
         let factors = match class {
             MachineClass::Host { .. } => factors,
             MachineClass::Gpu { .. } => |_| [1.0; 2],
         };
-        Context { profile, class, factors }
+        Context { profile: profile.clone(), class, factors }
     }
 }
 
@@ -147,7 +147,7 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
         let started = Instant::now();
         (0..APPLICATIONS).try_for_each(|_| m.apply(&x, &mut y))?;
         let application = started.elapsed().as_secs_f64() / APPLICATIONS as f64;
-        let costs = context.costs(Method::Cg, preconditioner, Some(factorization));
+        let costs = Costs::of(&context, Method::Cg, preconditioner, Some(factorization));
         let expected = [costs.setup.0, costs.iteration.0 - 1.0];
         let entry = match logs.iter_mut().find(|(one, _)| *one == preconditioner) {
             Some((_, entry)) => entry,

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::costs::Costs;
-use super::{Method, Preconditioner, Profile, WorkUnits};
+use super::{Method, Preconditioner, Profile};
 use crate::saved::saved;
 
 /// A configuration that may be run.
@@ -34,15 +34,10 @@ impl Candidate {
         method: Method,
         preconditioner: Preconditioner,
         reason: &str,
-        context: Context<'_>,
+        context: &Context,
     ) -> Candidate {
-        let costs = context.costs(method, preconditioner, None);
+        let costs = Costs::of(context, method, preconditioner, None);
         Candidate { method, preconditioner, reason: reason.into(), costs }
-    }
-
-    /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`.
-    pub(super) fn solve(&self, jacobi: WorkUnits) -> WorkUnits {
-        self.costs.solve(self.method, self.preconditioner, jacobi)
     }
 
     /// Returns whether an elimination ordering determines its cost: for `Cholesky` and `Ldl`, for `Lu` of a symmetric matrix, and for
@@ -72,7 +67,7 @@ impl Candidate {
 
 /// The candidates for a matrix, with preconditioners for which `has` is true. The first needs hardly any setup: it runs first, as a rule,
 /// and its residuals predict the costs of the others.
-pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> bool) -> Vec<Candidate> {
+pub(super) fn candidates(context: &Context, has: impl Fn(Preconditioner) -> bool) -> Vec<Candidate> {
     use Method::*;
     use Preconditioner::*;
     let Context { profile, class, .. } = context;

@@ -11,8 +11,9 @@ mod kinds;
 mod machine;
 mod threads;
 
+use super::context::Context;
 use super::solver::RESTART;
-use super::{Method, Preconditioner, Profile, WorkUnits};
+use super::{Candidate, Method, Preconditioner, Profile, WorkUnits};
 use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
 pub(super) use cudss::check_time;
@@ -202,6 +203,11 @@ const fn line(
     Line { preconditioner, setup, refresh, application, iterations, threads }
 }
 
+/// The line of a preconditioner.
+fn line_of(preconditioner: Preconditioner) -> Option<&'static Line> {
+    TABLE.iter().find(|line| line.preconditioner == preconditioner)
+}
+
 /// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
 const COARSE: f64 = 3e6;
 
@@ -319,13 +325,13 @@ pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -
 impl Costs {
     /// The costs of a configuration. `factorization` is the cost of a complete factorization, if its ordering has been computed.
     pub(super) fn of(
+        context: &Context,
         method: Method,
         preconditioner: Preconditioner,
-        profile: &Profile,
         factorization: Option<Factorization>,
-        class: MachineClass,
-        factors: [f64; 2],
     ) -> Costs {
+        let Context { profile, class, factors } = context;
+        let (class, factors) = (*class, factors(preconditioner));
         let modes = profile.declared.near_null_space;
         let scalar = profile.block == 1 && !modes;
         let smoothed_by_host = scalar && profile.declared.many_solves && !class.is_gpu();
@@ -368,11 +374,12 @@ impl Costs {
             },
             ordering,
         };
-        let line = |row: Preconditioner| TABLE.iter().find(|line| line.preconditioner == row);
         // multifrontal `Lu` is built like `Ldl`, for both triangles
         let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
         let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
-        let (Some(line), Some(built)) = (line(preconditioner), line(row)) else { return Costs::UNKNOWN };
+        let (Some(line), Some(built)) = (line_of(preconditioner), line_of(row)) else {
+            return Costs::UNKNOWN;
+        };
         let [setup, _] = built.on(class, unit, [triangles * (built.setup)(&shape) * factors[0], 0.0]);
         let [_, application] = line.on(class, unit, [0.0, (line.application)(&shape) * factors[1]]);
         let twice = products(method);
@@ -392,30 +399,6 @@ impl Costs {
         }
     }
 
-    /// Replaces the work of an iteration with `Lu` or `Ilut` by that with factors of `stored` entries, both triangles together: diagonal
-    /// blocks, and dropping, leave fewer or more than expected. `factor` is the calibrated factor on the cost of an application.
-    pub(super) fn with_factors(
-        self,
-        method: Method,
-        preconditioner: Preconditioner,
-        profile: &Profile,
-        class: MachineClass,
-        factor: f64,
-        stored: f64,
-    ) -> Costs {
-        let line = TABLE.iter().find(|line| line.preconditioner == preconditioner);
-        let Some(line) = line.filter(|_| matches!(preconditioner, Preconditioner::Lu | Preconditioner::Ilut))
-        else {
-            return self;
-        };
-        let unit = unit(profile);
-        let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
-        let [_, application] = line.on(class, unit, [0.0, work]);
-        let orthogonal = orthogonalization(method, self.iterations) * profile.rows as f64 / unit;
-        let kernels = class.of_kernels(method, unit);
-        Costs { iteration: WorkUnits(products(method) * (1.0 + application) + orthogonal + kernels), ..self }
-    }
-
     /// Costs of a preconditioner that has no line in the table: so high that it comes last.
     const UNKNOWN: Costs = Costs {
         setup: WorkUnits(1000.0),
@@ -424,39 +407,52 @@ impl Costs {
         iterations: 1000.0,
         share_of_jacobi: 0.0,
     };
+}
+
+impl Candidate {
+    /// Replaces the work of an iteration with `Lu` or `Ilut` by that with factors of `stored` entries, both triangles together: diagonal
+    /// blocks, and dropping, leave fewer or more than expected.
+    pub(super) fn note_factors(&mut self, context: &Context, stored: f64) {
+        let (Context { profile, class, factors }, method) = (context, self.method);
+        if !matches!(self.preconditioner, Preconditioner::Lu | Preconditioner::Ilut) {
+            return;
+        }
+        let Some(line) = line_of(self.preconditioner) else { return };
+        let (unit, [_, factor]) = (unit(profile), factors(self.preconditioner));
+        let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
+        let [_, application] = line.on(*class, unit, [0.0, work]);
+        let orthogonal = orthogonalization(method, self.costs.iterations) * profile.rows as f64 / unit;
+        let kernels = class.of_kernels(method, unit);
+        self.costs.iteration = WorkUnits(products(method) * (1.0 + application) + orthogonal + kernels);
+    }
 
     /// Upper bound of the iterations, as a fraction of those with Jacobi: `VARIED * share_of_jacobi`. `None` if `share_of_jacobi` is zero
     /// (unknown), or for methods other than `Cg` and `Fcg`.
-    pub(super) fn most_of_jacobi(&self, method: Method) -> Option<f64> {
+    pub(super) fn most_of_jacobi(&self) -> Option<f64> {
         // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
-        let known = self.share_of_jacobi > 0.0 && matches!(method, Method::Cg | Method::Fcg);
-        known.then_some(VARIED * self.share_of_jacobi)
+        let share = self.costs.share_of_jacobi;
+        (share > 0.0 && self.needs_definite()).then_some(VARIED * share)
     }
 
     /// Products with the matrix per unit of work of the iterations.
-    pub(super) fn products_per_work(&self, method: Method) -> f64 {
-        products(method) / self.iteration.0
+    pub(super) fn products_per_work(&self) -> f64 {
+        products(self.method) / self.costs.iteration.0
     }
 
     /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. The result is zero if
     /// neither `iterations` nor `jacobi` is known yet (both are zero).
-    pub(super) fn solve(
-        &self,
-        method: Method,
-        preconditioner: Preconditioner,
-        jacobi: WorkUnits,
-    ) -> WorkUnits {
-        let iterations = jacobi.0 / products(method);
-        let least = self.share_of_jacobi * iterations;
-        let most = match (self.most_of_jacobi(method), preconditioner) {
+    pub(super) fn solve(&self, jacobi: WorkUnits) -> WorkUnits {
+        let (costs, iterations) = (&self.costs, jacobi.0 / products(self.method));
+        let least = costs.share_of_jacobi * iterations;
+        let most = match (self.most_of_jacobi(), self.preconditioner) {
             _ if iterations == 0.0 => f64::INFINITY,
             (Some(most), _) => most * iterations,
             (None, Preconditioner::None | Preconditioner::Jacobi) => f64::INFINITY,
             (None, Preconditioner::Ilut) => FEWEST * iterations,
-            (None, Preconditioner::Amg) => self.iterations * (iterations / TYPICAL).sqrt(),
+            (None, Preconditioner::Amg) => costs.iterations * (iterations / TYPICAL).sqrt(),
             (None, _) => FEWER * iterations,
         };
-        self.iteration * self.iterations.min(most).max(least)
+        costs.iteration * costs.iterations.min(most).max(least)
     }
 }
 

@@ -246,7 +246,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         &self.profile
     }
 
-    fn context(&self) -> Context<'_> {
+    fn context(&self) -> Context {
         Context::here(&self.profile, self.machine.class())
     }
 
@@ -269,7 +269,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         let context = self.context();
         let mut list = self.suitable();
         match (method, preconditioner) {
-            (Some(method), None) => list = with_method(context, method, &list),
+            (Some(method), None) => list = with_method(&context, method, &list),
             _ => list.retain(|one| {
                 method.is_none_or(|method| method == one.method)
                     && preconditioner.is_none_or(|preconditioner| preconditioner == one.preconditioner)
@@ -286,14 +286,14 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
             };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
-            list.push(Candidate::new(method, preconditioner, "as requested", context));
+            list.push(Candidate::new(method, preconditioner, "as requested", &context));
         }
         list
     }
 
     /// The candidates for this matrix, without those that the declarations rule out.
     fn suitable(&self) -> Vec<Candidate> {
-        let mut list = candidates(self.context(), |preconditioner| self.machine.has(preconditioner));
+        let mut list = candidates(&self.context(), |preconditioner| self.machine.has(preconditioner));
         let Declared { positive_definite, null_space, .. } = self.profile.declared;
         let first = list.first().map(|first| first.costs.iterations);
         list.retain(|one| {
@@ -386,7 +386,7 @@ impl<T: Real, M> Plan<'_, T, M> {
 
 /// Candidates of one method, with each preconditioner of a list that suits it. Complete factorizations are left out, because they solve
 /// the system by themselves: callers who name a method want its iterations.
-fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<Candidate> {
+fn with_method(context: &Context, method: Method, list: &[Candidate]) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = vec![];
     for Candidate { method: usual, preconditioner, reason, .. } in list {
         // a method for symmetric matrices needs a symmetric preconditioner

@@ -6,7 +6,9 @@
 //! A checksum does not detect a forged file. So `load` compares a product of the loaded matrix with one of the caller's matrix, for which
 //! solutions must meet the tolerance.
 
-use super::schedule::Findings;
+use super::context::Context;
+use super::plan::Options;
+use super::schedule::{Findings, Scheduler};
 use super::solver::{Settings, user_order};
 use super::{Backend, PlannedSolver};
 use crate::choice::{Operator, Stores};
@@ -97,7 +99,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 let stale: bool = from.read()?;
                 let kept = match index {
                     Some(index) if from.read()? => {
-                        let preconditioner = findings.preconditioner(index).ok_or(InconsistentData)?;
+                        let preconditioner =
+                            findings.candidates.get(index).ok_or(InconsistentData)?.preconditioner;
                         Some((index, M::load_preconditioner(preconditioner, from)?))
                     }
                     _ => None,
@@ -115,10 +118,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             None => None,
         };
         let [stale, other_values] = stale;
+        let Options { solves, values_change, .. } = settings.options;
+        let context = Context::here(&settings.profile, machine.class());
+        let scheduler = Scheduler::with(context, findings, solves, values_change);
         let mut solver = PlannedSolver {
             kept,
             user_order,
-            ..PlannedSolver::restored(machine.clone(), matrix, operator, settings, findings)
+            ..PlannedSolver::with(machine.clone(), matrix, operator, settings, scheduler)
         };
         solver.note_built();
         if other_values {

@@ -26,7 +26,7 @@ pub(super) use state::{Action, End, Ended, Event, Findings};
 use super::Candidate;
 use super::WorkUnits;
 use super::context::Context;
-use super::costs::{Factorization, MachineClass};
+use super::costs::Factorization;
 use super::monitor::Outlook;
 use super::{Preconditioner, Profile};
 use state::{Built, Pending, Record, Solve, State};
@@ -60,9 +60,7 @@ const RESUMED: f64 = 0.1;
 pub(super) struct Scheduler {
     /// Expected costs and measurements.
     pub(super) found: Findings,
-    profile: Profile,
-    class: MachineClass,
-    factors: fn(Preconditioner) -> [f64; 2],
+    context: Context,
     /// Number of solves that was announced, and whether changes of the values were announced.
     announced: Option<usize>,
     values_change: bool,
@@ -72,7 +70,7 @@ pub(super) struct Scheduler {
 
 impl Scheduler {
     pub(super) fn new(
-        context: Context<'_>,
+        context: Context,
         candidates: Vec<Candidate>,
         announced: Option<usize>,
         values_change: bool,
@@ -85,15 +83,13 @@ impl Scheduler {
     /// A scheduler with the expected costs and the measurements of an earlier run of the program. As many further solves are
     /// expected as were announced to that run.
     pub(super) fn with(
-        context: Context<'_>,
+        context: Context,
         known: Findings,
         announced: Option<usize>,
         values_change: bool,
     ) -> Scheduler {
         Scheduler {
-            profile: context.profile.clone(),
-            class: context.class,
-            factors: context.factors,
+            context,
             announced: announced.map(|ahead| ahead.saturating_add(known.solves)),
             found: known,
             values_change,
@@ -212,7 +208,7 @@ impl Scheduler {
     /// Replaces the candidates by those for new values of another kind, for which there are no measurements and no preconditioners.
     pub(super) fn replace_candidates(&mut self, profile: &Profile, candidates: Vec<Candidate>) {
         self.found.records = vec![Record::default(); candidates.len()];
-        (self.profile, self.found.candidates) = (profile.clone(), candidates);
+        (self.context.profile, self.found.candidates) = (profile.clone(), candidates);
         self.found.trial = [self.found.solves, 1];
         self.built.clear();
         // the elimination ordering depends on the pattern alone
@@ -321,7 +317,7 @@ impl Scheduler {
         let goes_on = |next: usize| {
             let cost = self.cost(next);
             let untried = self.solve.states[next] == State::Untried;
-            cost <= LAST && (untried || self.class.is_gpu()) || cost <= TEST
+            cost <= LAST && (untried || self.context.class.is_gpu()) || cost <= TEST
         };
         let factorize = self.has_failed_direct();
         if self.solve.ran && !self.solve.tested && (factorize || !next.is_some_and(goes_on)) {
@@ -450,7 +446,9 @@ impl Scheduler {
         let mut action = self.begin();
         loop {
             action = match action {
-                Action::Analyse => self.next(Event::Analysed(Factorization::estimate(&self.profile)), 0),
+                Action::Analyse => {
+                    self.next(Event::Analysed(Factorization::estimate(&self.context.profile)), 0)
+                }
                 Action::Rearrange { .. } => self.next(Event::Rearranged(false), 0),
                 Action::Build { index, .. } | Action::Renew { index } | Action::Run { index } => {
                     return Some(self.monitor(index).outlook());
@@ -467,7 +465,7 @@ impl Scheduler {
         loop {
             let event = match action {
                 Action::Finish => return order,
-                Action::Analyse => Event::Analysed(Factorization::estimate(&self.profile)),
+                Action::Analyse => Event::Analysed(Factorization::estimate(&self.context.profile)),
                 Action::Rearrange { .. } => Event::Rearranged(false),
                 Action::TestConsistency { .. } => Event::Tested(false),
                 Action::Build { index: at, .. } | Action::Renew { index: at } | Action::Run { index: at } => {

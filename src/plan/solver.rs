@@ -3,14 +3,13 @@
 use super::WorkUnits;
 use super::backend::{ForFactors, operator};
 use super::candidates::Candidate;
-use super::context::Context;
 use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
 use super::measured::is_scattered;
 use super::plan::Options;
 use super::reorder::reordered;
 use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
-use super::schedule::{Findings, MANY, Scheduler};
+use super::schedule::{MANY, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
 use crate::choice::Operator;
@@ -143,20 +142,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             report: Report::default(),
             attempts: vec![],
         }
-    }
-
-    /// A solver with the expected costs and the measurements of an earlier run of the program.
-    pub(super) fn restored(
-        machine: M,
-        matrix: Csr<T>,
-        operator: Operator<M::Vector>,
-        settings: Settings,
-        findings: Findings,
-    ) -> Self {
-        let Options { solves, values_change, .. } = settings.options;
-        let context = Context::here(&settings.profile, machine.class());
-        let scheduler = Scheduler::with(context, findings, solves, values_change);
-        PlannedSolver::with(machine, matrix, operator, settings, scheduler)
     }
 
     /// Ends a solve, as a rule within 0.2 s, when another thread cancels the token, even while a preconditioner is built. Set it before

@@ -1,7 +1,6 @@
 //! Unit of costs.
 
 use crate::saved::saved;
-use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
 
 /// Work, as a multiple of one iteration of conjugate gradients with Jacobi on the same matrix and machine.
@@ -24,11 +23,6 @@ impl WorkUnits {
     pub fn min(self, other: WorkUnits) -> WorkUnits {
         WorkUnits(self.0.min(other.0))
     }
-
-    /// Whether it is neither infinite nor NaN.
-    pub fn is_finite(self) -> bool {
-        self.0.is_finite()
-    }
 }
 
 impl Add for WorkUnits {
@@ -48,12 +42,6 @@ impl Mul<f64> for WorkUnits {
     type Output = WorkUnits;
     fn mul(self, factor: f64) -> WorkUnits {
         WorkUnits(self.0 * factor)
-    }
-}
-
-impl Sum for WorkUnits {
-    fn sum<I: Iterator<Item = WorkUnits>>(all: I) -> WorkUnits {
-        WorkUnits(all.map(|one| one.0).sum())
     }
 }
 

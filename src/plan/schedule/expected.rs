@@ -4,7 +4,6 @@ use super::state::State;
 use super::{LAST, MANY, REARRANGING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
-use crate::plan::context::Context;
 use crate::plan::costs::{Costs, Factorization, by_host};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
@@ -128,7 +127,7 @@ impl Scheduler {
     /// (`most_of_jacobi`); zero if there is none.
     fn jacobi_per_work(&self, index: usize) -> f64 {
         let [jacobi, other] = [0, index].map(|index| &self.found.candidates[index]);
-        match other.costs.most_of_jacobi(other.method) {
+        match other.most_of_jacobi() {
             Some(most) if index > 0 && jacobi.is_measure() => {
                 jacobi.costs.iteration.0 / (most * other.costs.iteration.0)
             }
@@ -147,9 +146,7 @@ impl Scheduler {
             _ => self.found.records[0].cost.filter(|&cost| cost < LAST),
         };
         let first = &self.found.candidates[0];
-        tried
-            .filter(|_| first.is_measure())
-            .map_or(WorkUnits::ZERO, |work| work * first.costs.products_per_work(first.method))
+        tried.filter(|_| first.is_measure()).map_or(WorkUnits::ZERO, |work| work * first.products_per_work())
     }
 
     /// Whether to try a candidate instead of one whose cost is `known`: if the work that it is expected to save in later solves exceeds
@@ -166,7 +163,8 @@ impl Scheduler {
         let candidate = &self.found.candidates[index];
         let costs = &candidate.costs;
         let cost = candidate.solve(self.jacobi()) + costs.refresh * self.renewals_per_solve(index);
-        let is_analysed = self.found.factorization.is_some() && candidate.is_analysable(&self.profile);
+        let is_analysed =
+            self.found.factorization.is_some() && candidate.is_analysable(&self.context.profile);
         let spread = if is_analysed { &CERTAIN[..] } else { &SPREAD };
         let saved = spread.iter().map(|(multiple, part)| part * (known.0 - multiple * cost.0).max(0.0));
         let setup = if self.built(index).is_some() { 0.0 } else { costs.setup.0 };
@@ -207,7 +205,7 @@ impl Scheduler {
 
     /// Work to reorder the matrix, or to convert it to other formats.
     pub(super) fn rearranging(&self) -> WorkUnits {
-        by_host(REARRANGING, &self.profile, self.class)
+        by_host(REARRANGING, &self.context.profile, self.context.class)
     }
 
     /// Work after which building `Lu` is suspended, and `Ilut` refused.
@@ -227,7 +225,8 @@ impl Scheduler {
     }
 
     pub(super) fn needs_analysis(&self, index: usize) -> bool {
-        self.found.factorization.is_none() && self.found.candidates[index].is_analysable(&self.profile)
+        let candidate = &self.found.candidates[index];
+        self.found.factorization.is_none() && candidate.is_analysable(&self.context.profile)
     }
 
     /// Updates expected costs with the result of an elimination ordering.
@@ -236,19 +235,16 @@ impl Scheduler {
             return;
         }
         self.found.factorization = Some(factorization);
-        let context = Context { profile: &self.profile, class: self.class, factors: self.factors };
-        for one in self.found.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
-            one.costs = context.costs(one.method, one.preconditioner, Some(factorization));
+        let context = &self.context;
+        for one in self.found.candidates.iter_mut().filter(|one| one.is_analysable(&context.profile)) {
+            one.costs = Costs::of(context, one.method, one.preconditioner, Some(factorization));
         }
     }
 
     /// Corrects the expected work of an iteration for computed factors: `stored` is their memory divided by that of a value and a
     /// `u32` index. Multifrontal factors store no index for each entry, so that in `f64` two thirds of their entries are counted.
     pub(in crate::plan) fn note_factors(&mut self, index: usize, stored: f64) {
-        let one = &mut self.found.candidates[index];
-        let (method, preconditioner) = (one.method, one.preconditioner);
-        let [_, factor] = (self.factors)(preconditioner);
-        one.costs = one.costs.with_factors(method, preconditioner, &self.profile, self.class, factor, stored);
+        self.found.candidates[index].note_factors(&self.context, stored);
     }
 
     /// The alternatives to a running candidate; the last one is the upper limit of costs.
@@ -285,14 +281,12 @@ impl Scheduler {
             (one, rate)
         };
         let alternatives: Vec<_> = self.alternatives(index).into_iter().map(with_rates).collect();
-        let (profile, class, factors) = (self.profile.clone(), self.class, self.factors);
-        let ahead = self.ahead();
+        let (context, ahead) = (self.context.clone(), self.ahead());
         move |factorization| {
-            let context = Context { profile: &profile, class, factors };
             let analysed = |(mut one, rate): (Alternative, f64)| {
                 if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
-                    candidate.costs =
-                        context.costs(candidate.method, candidate.preconditioner, Some(factorization));
+                    let (method, preconditioner) = (candidate.method, candidate.preconditioner);
+                    candidate.costs = Costs::of(&context, method, preconditioner, Some(factorization));
                     // `false`: this preconditioner is not built, because building a factorization includes its analysis
                     one.fixed = fixed(&candidate.costs, false, ahead, rate);
                 }
@@ -330,7 +324,7 @@ impl Scheduler {
             alternatives: self.alternatives(index),
             jacobi: (!measures).then(|| self.jacobi()),
             jacobi_per_work: self.jacobi_per_work(index),
-            products_per_work: costs.products_per_work(candidate.method),
+            products_per_work: candidate.products_per_work(),
             made: self.solve.made[index],
             renew_after,
         })
@@ -347,6 +341,7 @@ fn fixed(costs: &Costs, built: bool, ahead: f64, renewals: f64) -> WorkUnits {
 mod tests {
     use super::*;
     use crate::plan::candidates::candidates;
+    use crate::plan::context::Context;
     use crate::plan::costs::MachineClass;
     use crate::plan::schedule::{Action, Event};
     use crate::plan::{Method, Profile};
@@ -359,7 +354,7 @@ mod tests {
         let a = a.with_values(&values).unwrap();
         let profile = Profile::of(&a);
         let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
-        let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1), false);
+        let mut scheduler = Scheduler::new(context.clone(), candidates(&context, |_| true), Some(1), false);
         scheduler.begin();
         let is_ilut = |one: &crate::plan::Candidate| one.preconditioner == Preconditioner::Ilut;
         let index = scheduler.found.candidates.iter().position(is_ilut).unwrap();
@@ -378,7 +373,8 @@ mod tests {
         let a = crate::formats::Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap();
         let profile = Profile::of(&a);
         let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
-        let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1000), false);
+        let mut scheduler =
+            Scheduler::new(context.clone(), candidates(&context, |_| true), Some(1000), false);
         for preconditioner in [Preconditioner::Lu, Preconditioner::Ilut] {
             let find = |one: &crate::plan::Candidate| one.preconditioner == preconditioner;
             let index = scheduler.found.candidates.iter().position(find).unwrap();

@@ -21,7 +21,7 @@ use crate::plan::context::Context;
 use crate::plan::costs::{Factorization, MachineClass};
 use crate::plan::monitor::Verdict;
 use crate::plan::solved::configuration;
-use crate::plan::{Declared, Preconditioner, Profile};
+use crate::plan::{Costs, Declared, Preconditioner, Profile};
 use krysp_solvers::Progress;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -246,7 +246,7 @@ impl System {
         self.histories.iter().find(|(of, _)| *of == name).map(|(_, history)| history)
     }
 
-    fn context(&self, class: MachineClass) -> Context<'_> {
+    fn context(&self, class: MachineClass) -> Context {
         Context::of_table(&self.profile, class)
     }
 
@@ -255,8 +255,9 @@ impl System {
     }
 
     fn scheduler_on(&self, class: MachineClass, announced: Option<usize>) -> Scheduler {
-        let list = candidates(self.context(class), |one| one != Preconditioner::CuDss);
-        Scheduler::new(self.context(class), list, announced, false)
+        let context = self.context(class);
+        let list = candidates(&context, |one| one != Preconditioner::CuDss);
+        Scheduler::new(context, list, announced, false)
     }
 
     /// The work of the best candidate alone, for some solves, setup included.
@@ -266,7 +267,7 @@ impl System {
             let history = self.history(&scheduler, index).filter(|one| one.ending == "converged")?;
             let one = &scheduler.found.candidates[index];
             let factorization = one.is_analysable(&self.profile).then_some(self.factorization);
-            let costs = self.context(HOST).costs(one.method, one.preconditioner, factorization);
+            let costs = Costs::of(&self.context(HOST), one.method, one.preconditioner, factorization);
             Some(costs.setup + costs.iteration * (solves * history.iterations) as f64)
         });
         alone.min_by(|a, b| a.0.total_cmp(&b.0))
@@ -418,7 +419,7 @@ fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> 
 fn time_steps(class: MachineClass, announced: bool, jacobi: &[f64]) -> (f64, String) {
     let profile = Profile::of(&crate::testing::matrices::stencil7(30).csr::<f64>().unwrap());
     let context = Context::of_table(&profile, class);
-    let list = candidates(context, |one| step(one, 1.0, 1.0).is_some());
+    let list = candidates(&context, |one| step(one, 1.0, 1.0).is_some());
     let mut scheduler = Scheduler::new(context, list, announced.then_some(jacobi.len()), announced);
     let factorization = Factorization::estimate(&profile);
     let (mut work, mut text) = (WorkUnits::ZERO, String::new());

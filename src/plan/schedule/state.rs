@@ -1,9 +1,9 @@
 //! Actions, events, and the state of a scheduler.
 
+use crate::plan::WorkUnits;
 use crate::plan::candidates::Candidate;
 use crate::plan::costs::Factorization;
 use crate::plan::monitor::Estimate;
-use crate::plan::{Preconditioner, WorkUnits};
 use crate::saved::saved;
 
 /// An instruction to the executor.
@@ -151,10 +151,3 @@ pub(in crate::plan) struct Findings {
 
 saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_rearrange }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
-
-impl Findings {
-    /// The preconditioner of a candidate.
-    pub(in crate::plan) fn preconditioner(&self, index: usize) -> Option<Preconditioner> {
-        Some(self.candidates.get(index)?.preconditioner)
-    }
-}

@@ -8,7 +8,7 @@ fn what_is_hard_for_multigrid_is_hard_for_jacobi() {
     let profile = Profile::of(&crate::testing::matrices::elasticity(8).csr::<f64>().unwrap());
     assert_eq!(profile.block, 3);
     let context = Context::of_table(&profile, HOST);
-    let list = candidates(context, |one| matches!(one, Preconditioner::Jacobi | Preconditioner::Amg));
+    let list = candidates(&context, |one| matches!(one, Preconditioner::Jacobi | Preconditioner::Amg));
     let mut scheduler = Scheduler::new(context, list, Some(1), false);
     let factorization = Factorization::estimate(&profile);
     let mut done = vec![0; scheduler.found.candidates.len()];
