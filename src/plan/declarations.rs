@@ -3,7 +3,7 @@
 //! They are stored in double precision and in the user's order of unknowns, even if the matrix is reordered, and saved in the file of a
 //! plan. Symmetry and definiteness are declared in [`Profile::declared`](super::Profile).
 
-use super::points::{Given, Points};
+use super::points::{Near, Points};
 use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
 #[cfg(feature = "cuda")]
 use crate::device::{Cuda, ToCuda};
@@ -52,13 +52,6 @@ pub(super) struct Declarations {
 }
 
 saved!(impl[] Declarations { near_null_space, points, null_space, fields });
-
-/// Near-null space vectors and nodes for multigrid.
-struct Near<T> {
-    modes: Vec<Vec<T>>,
-    /// The node of each unknown.
-    nodes: Option<Vec<u32>>,
-}
 
 impl Declarations {
     pub(super) fn set_near_null_space<T: Real, V: AsRef<[T]>>(&mut self, modes: &[V]) {
@@ -149,15 +142,12 @@ impl Declarations {
     }
 
     fn near<T: Real>(&self, rows: usize) -> Result<Option<Near<T>>> {
-        let Given { modes, nodes } = match &self.points {
-            Some(points) => points.given(rows)?,
-            None => Given { modes: vec![], nodes: None },
+        let Near { modes, nodes } = match &self.points {
+            Some(points) => points.near(rows)?,
+            None => Near { modes: vec![], nodes: None },
         };
         let modes = if self.near_null_space.is_empty() { &modes } else { &*self.near_null_space };
-        if modes.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Near { modes: in_precision(modes), nodes }))
+        Ok((!modes.is_empty()).then(|| Near { modes: in_precision(modes), nodes }))
     }
 
     /// Multigrid with the declared near-null space. Without one, the finest prolongator is smoothed if `many_solves` amortize that.

@@ -12,9 +12,7 @@ use super::schedule::{Action, End, Ended, Event, MANY};
 use super::solved::{Attempt, AttemptEnd, configuration};
 use super::solver::Preparation;
 use super::{Backend, Method, PlannedSolver, Preconditioner, WorkUnits};
-use crate::choice::Operator;
 use crate::error::{Error, Result};
-use crate::formats::Csr;
 use crate::interrupt::Interrupt;
 use crate::numbers::Real;
 use krysp_kernels::interrupt;
@@ -158,7 +156,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if task.best.is_some() {
             return Ok(());
         }
-        let residual = self.recomputed(task)?;
+        let residual = self.recomputed(task, self.report.rhs_norm)?;
         if residual <= self.settings.options.rtol {
             self.report.outcome = Outcome::Converged;
             self.report.true_residual = residual * self.report.rhs_norm;
@@ -256,7 +254,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let residual = match report.converged() {
             // the solver has recomputed the residual
             true => report.relative_residual().min(rtol),
-            false => self.recomputed_with(task, report.rhs_norm)?,
+            false => self.recomputed(task, report.rhs_norm)?,
         };
         if let Some(symbolic) = &*self.symbolic.lock().unwrap_or_else(PoisonError::into_inner) {
             self.scheduler.analysed(Factorization::of(symbolic));
@@ -360,16 +358,17 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Recomputes `‖b − A x‖ / ‖b‖` in twice the precision.
-    fn recomputed(&mut self, task: &Task<'_, M::Vector>) -> Result<f64> {
-        self.recomputed_with(task, self.report.rhs_norm)
-    }
-
-    fn recomputed_with(&mut self, task: &Task<'_, M::Vector>, rhs_norm: f64) -> Result<f64> {
-        let mut workspace = self.residual.take();
-        let residual =
-            recomputed::<T, M>(&self.matrix, self.operator()?, [task.b(), task.x], &mut workspace, rhs_norm);
-        self.residual = workspace;
-        residual
+    fn recomputed(&mut self, task: &Task<'_, M::Vector>, rhs_norm: f64) -> Result<f64> {
+        let kept = self.residual.take();
+        let a = self.operator()?;
+        let mut r = match kept {
+            Some(r) => r,
+            None => a.range().zeros()?,
+        };
+        M::residual(&self.matrix, a, task.b(), task.x, &mut r)?;
+        let norm = norm(&r)?;
+        self.residual = Some(r);
+        Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
     }
 
     /// Stores `x` if it is the best solution so far; otherwise sets `x` to the best solution, or to zero if there is none.
@@ -410,7 +409,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         space.load(&least.x, task.x)?;
         task.budget.spent = task.budget.spent.saturating_add(least.iterations);
-        let residual = self.recomputed(task)?;
+        let residual = self.recomputed(task, self.report.rhs_norm)?;
         self.keep_best(task, residual)?;
         let norm = self.report.true_residual;
         self.report.outcome = match residual <= self.settings.options.rtol {
@@ -434,23 +433,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         });
         Ok(decided)
     }
-}
-
-/// Recomputes `‖b − A x‖ / ‖b‖` in twice the precision.
-fn recomputed<T: Real, M: Backend<T>>(
-    matrix: &Csr<T>,
-    a: &Operator<M::Vector>,
-    [b, x]: [&M::Vector; 2],
-    workspace: &mut Option<M::Vector>,
-    rhs_norm: f64,
-) -> Result<f64> {
-    let r = match workspace {
-        Some(r) => r,
-        None => workspace.insert(a.range().zeros()?),
-    };
-    M::residual(matrix, a, b, x, r)?;
-    let norm = norm(r)?;
-    Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
 }
 
 pub(super) fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {

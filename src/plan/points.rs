@@ -15,10 +15,10 @@ pub(super) struct Points {
 
 saved!(impl[] Points { points, components });
 
-/// Rigid body modes and nodes, computed from coordinates.
-pub(super) struct Given {
-    /// Rigid body modes in the user's order of unknowns: three in the plane, six in space.
-    pub(super) modes: Vec<Vec<f64>>,
+/// Near-null space vectors and nodes for multigrid.
+pub(super) struct Near<T> {
+    /// Near-null space vectors in the user's order of unknowns.
+    pub(super) modes: Vec<Vec<T>>,
     /// The node of each unknown.
     pub(super) nodes: Option<Vec<u32>>,
 }
@@ -127,8 +127,8 @@ impl Points {
         Nodes { points, unknowns, dimensions: if flat { 2 } else { 3 } }
     }
 
-    /// Rigid body modes and nodes, for a matrix with `rows` rows.
-    pub(super) fn given(&self, rows: usize) -> Result<Given> {
+    /// Rigid body modes (three in the plane, six in space) and nodes, for a matrix with `rows` rows.
+    pub(super) fn near(&self, rows: usize) -> Result<Near<f64>> {
         self.check(rows)?;
         let Nodes { points, unknowns, dimensions } = self.nodes(rows);
         let modes = match dimensions {
@@ -140,14 +140,14 @@ impl Points {
         };
         let nodes = Some(unknowns.iter().map(|(node, _)| *node).collect());
         if self.components.is_none() {
-            return Ok(Given { modes, nodes });
+            return Ok(Near { modes, nodes });
         }
         let place = |&(node, component): &(u32, usize)| node as usize * dimensions + component;
         let of_unknowns = |mode: &Vec<f64>| unknowns.iter().map(|unknown| mode[place(unknown)]).collect();
         let modes: Vec<Vec<f64>> = modes.iter().map(of_unknowns).collect();
         // drop modes that are zero for all unknowns, such as a translation in a direction of which there is no component
         let modes = modes.into_iter().filter(|mode| mode.iter().any(|v| *v != 0.0)).collect();
-        Ok(Given { modes, nodes })
+        Ok(Near { modes, nodes })
     }
 }
 
