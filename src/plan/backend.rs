@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "cuda")]
 use crate::formats::Halo;
 use crate::formats::{Csr, Format};
-use crate::host::{Host, HostVector};
+use crate::host::{Host, HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::permutation::Permutation;
 #[cfg(feature = "cuda")]
@@ -152,13 +152,20 @@ fn in_double<T: Real>(narrow: SinglePrecision<Ic0<f32>>) -> Option<AnyPreconditi
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
 }
 
-/// A preconditioner that exists in host memory only.
-fn factorized<T: Real>(
+/// A preconditioner in host memory.
+fn in_host_memory<T: Real>(
     preconditioner: Preconditioner,
     csr: &Csr<T>,
+    space: &HostSpace<T>,
     mut factors: ForFactors<'_, T>,
 ) -> Result<AnyPreconditioner<T, HostVector<T>>> {
     Ok(match preconditioner {
+        Preconditioner::None => Box::new(Identity::new(space)),
+        Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, space)?),
+        Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
+        Preconditioner::Amg => Box::new(factors.known.amg(csr, factors.many_solves)?),
+        Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
+        Preconditioner::Spai => Box::new(Spai::new(csr)?),
         Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
@@ -192,13 +199,6 @@ fn factorized<T: Real>(
                 expected,
             });
         }
-        other => {
-            return Err(Error::Option {
-                what: "the preconditioner",
-                got: other.to_string(),
-                expected: "one of the host: SaddlePoint, Ic0, Ilu0, Ilut, Cholesky, Ldl or Lu",
-            });
-        }
     })
 }
 
@@ -230,17 +230,7 @@ impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T>
         operator: &Operator<HostVector<T>>,
         factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, HostVector<T>>> {
-        let known = factors.known;
-        let m: AnyPreconditioner<T, HostVector<T>> = match preconditioner {
-            Preconditioner::None => Box::new(Identity::new(operator.domain())),
-            Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
-            Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
-            Preconditioner::Amg => Box::new(known.amg(csr, factors.many_solves)?),
-            Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
-            Preconditioner::Spai => Box::new(Spai::new(csr)?),
-            other => factorized(other, csr, factors)?,
-        };
-        known.deflated(operator, m)
+        in_host_memory(preconditioner, csr, operator.domain(), factors)
     }
 
     /// Uses the CSR matrix, because other formats would first gather the entries from their slots.
@@ -342,18 +332,20 @@ impl<T: Real> Backend<T> for Cuda {
         operator: &Operator<Self::Vector>,
         factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
-        let known = factors.known;
-        let m: AnyPreconditioner<T, Self::Vector> = match preconditioner {
-            Preconditioner::None => Box::new(Identity::new(operator.domain())),
-            Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
+        let space = operator.domain();
+        Ok(match preconditioner {
+            Preconditioner::None => Box::new(Identity::new(space)),
+            Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, space)?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
-            Preconditioner::Amg => Box::new(known.amg_on(self, csr)?),
+            Preconditioner::Amg => Box::new(factors.known.amg_on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
             Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             Preconditioner::CuDss => Box::new(CuDss::new(self, csr)?),
-            other => Box::new(HostPreconditioner::new(factorized(other, csr, factors)?, operator.domain())?),
-        };
-        known.deflated(operator, m)
+            other => {
+                let by_host = in_host_memory(other, csr, space.host(), factors)?;
+                Box::new(HostPreconditioner::new(by_host, space)?)
+            }
+        })
     }
 }
 

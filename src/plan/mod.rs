@@ -52,7 +52,6 @@ mod place;
 mod plan;
 mod points;
 mod profile;
-mod reorder;
 mod running;
 mod saved;
 mod scaled;

@@ -5,9 +5,8 @@ use super::backend::{ForFactors, operator};
 use super::candidates::Candidate;
 use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
-use super::measured::is_scattered;
+use super::measured::{is_scattered, reordered};
 use super::plan::Options;
-use super::reorder::reordered;
 use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
 use super::schedule::{MANY, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
@@ -391,7 +390,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let is_alone = self.scheduler.is_alone();
         let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, many_solves, known };
         let built = self.operator().and_then(|operator| {
-            self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)
+            let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)?;
+            known.deflated(operator, m)
         });
         self.begins = begins;
         let m = built.inspect_err(|error| {
