@@ -13,7 +13,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// A context without calibration: costs are those of the built-in table (`costs::TABLE`).
+    /// A context without calibration: costs are those of the built-in table (`costs::line_of`).
     pub(super) fn of_table(profile: &Profile, class: MachineClass) -> Context {
         Context { profile: profile.clone(), class, factors: |_| [1.0; 2] }
     }

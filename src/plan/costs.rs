@@ -1,7 +1,7 @@
 //! Cost model of preconditioners and methods, as one table.
 //!
 //! Work is counted in [`WorkUnits`], not in seconds, so that decisions are the same from run to run, whatever else the machine does. The
-//! figures of [`TABLE`] were fitted on two threads of a CPU (`cargo bench --bench plan -- --explain`, matrices of finite elements,
+//! figures of the table (`line_of`) were fitted on two threads of a CPU (`cargo bench --bench plan -- --explain`, matrices of finite elements,
 //! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
 //! thread costs more units on machines where the iteration that defines the unit is faster.
 
@@ -12,7 +12,7 @@ mod machine;
 mod threads;
 
 use super::context::Context;
-use super::solver::RESTART;
+use super::running::RESTART;
 use super::{Candidate, Method, Preconditioner, Profile, WorkUnits};
 use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
@@ -75,7 +75,6 @@ struct Shape {
 
 /// One line of the table, for two threads of a CPU. Formulas return work units.
 struct Line {
-    preconditioner: Preconditioner,
     setup: fn(&Shape) -> f64,
     /// Work of a refresh as a fraction of the setup, which for `Cholesky` and `CuDss` is counted without the ordering.
     refresh: f64,
@@ -90,122 +89,115 @@ struct Line {
 /// 1.5 to 4.5 to apply (more for a few thousand rows; `heat_sink_p1_27k`, `wathenSmall`, `bcsstk16`, `elast_bracket_p1_59k`, `p7_64`),
 /// `TwoLevel` 30 to 90 and 0.5, `Ilu0` 28 to 118 and 0.3 to 3, complete factorizations mostly 0.6 to 1.5 times their lines. A refresh of
 /// `Amg` took half of its setup, one of `Cholesky` all of it but the ordering.
-const TABLE: [Line; 14] = [
-    line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
-    line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
-    line(Preconditioner::TwoLevel, |_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
-    // with short rows the iteration is cheap relative to the setup; coarse levels take COARSE multiply-adds
-    line(
-        Preconditioner::Amg,
-        |s| s.smoothing * (40.0 + 400.0 / s.length + COARSE / s.unit),
-        0.6,
-        |s| 1.2 + 20.0 / s.length,
-        |s| match (s.modes, s.rough, s.blocks) {
-            (true, ..) => 25.0,
-            (_, true, _) => 500.0,
-            (_, _, true) => 60.0,
-            _ if s.smoothed => 13.0,
-            _ => 18.0,
-        },
-        [Partly, Alike],
-    ),
-    line(Preconditioner::Fsai, |s| 150.0 + 0.3 * s.lengths_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
-    line(Preconditioner::Spai, |s| 250.0 + 3.0 * s.lengths_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike]),
-    line(Preconditioner::Ic0, |s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
-    line(
-        Preconditioner::Ilu0,
-        // each entry below the diagonal subtracts a row from another one
-        |s| 50.0 + 3.0 * s.lengths_squared,
-        0.7,
-        |s| 0.4 + 0.1 * s.length,
-        |s| ILU0[s.symmetric],
-        [Partly, Partly],
-    ),
-    // each entry of the matrix costs one pass over a row of kept entries
-    line(
-        Preconditioner::Ilut,
-        |s| KEPT[s.symmetric] * s.length.max(7.5) * s.entries / s.unit,
-        1.0,
-        |s| [2.0, 4.0][s.symmetric],
-        |s| s.ilut,
-        [One, Partly],
-    ),
-    line(
-        Preconditioner::Cholesky,
-        |s| s.ordering + 7.0 * s.factor.entries + 0.22 * s.factor.multiplications,
-        1.0,
-        |s| 125.0 * s.rows + 2.1 * s.factor.entries + FRONT * s.factor.fronts,
-        |_| 1.0,
-        [Alike, Partly],
-    ),
-    // one triangle, as for `Cholesky`, but with a search for pivots
-    line(
-        Preconditioner::Ldl,
-        |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
-        1.0,
-        |s| 170.0 * s.rows + 3.1 * s.factor.entries + FRONT * s.factor.fronts,
-        |_| 1.0,
-        [Alike, Partly],
-    ),
-    // a column ordering, and rarely a matching, then scalar updates of both triangles
-    line(
-        Preconditioner::Lu,
-        |s| s.ordering + 32.0 * s.factor.entries + 0.85 * s.factor.multiplications,
-        1.0,
-        |s| APPLIED[0] * s.rows + 2.0 * APPLIED[1] * s.factor.entries,
-        |_| 1.0,
-        [One, Partly],
-    ),
-    line(
-        Preconditioner::SaddlePoint,
-        |s| s.saddle.setup,
-        0.9,
-        |s| s.saddle.application,
-        |s| s.saddle.iterations,
-        [Partly, Partly],
-    ),
-    cudss::LINE,
-];
+fn line_of(preconditioner: Preconditioner) -> Line {
+    match preconditioner {
+        Preconditioner::None => line(|_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
+        Preconditioner::Jacobi => line(|_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
+        Preconditioner::TwoLevel => line(|_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
+        // with short rows the iteration is cheap relative to the setup; coarse levels take COARSE multiply-adds
+        Preconditioner::Amg => line(
+            |s| s.smoothing * (40.0 + 400.0 / s.length + COARSE / s.unit),
+            0.6,
+            |s| 1.2 + 20.0 / s.length,
+            |s| match (s.modes, s.rough, s.blocks) {
+                (true, ..) => 25.0,
+                (_, true, _) => 500.0,
+                (_, _, true) => 60.0,
+                _ if s.smoothed => 13.0,
+                _ => 18.0,
+            },
+            [Partly, Alike],
+        ),
+        Preconditioner::Fsai => {
+            line(|s| 150.0 + 0.3 * s.lengths_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike])
+        }
+        Preconditioner::Spai => {
+            line(|s| 250.0 + 3.0 * s.lengths_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike])
+        }
+        Preconditioner::Ic0 => line(|s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
+        Preconditioner::Ilu0 => line(
+            // each entry below the diagonal subtracts a row from another one
+            |s| 50.0 + 3.0 * s.lengths_squared,
+            0.7,
+            |s| 0.4 + 0.1 * s.length,
+            |s| ILU0[s.symmetric],
+            [Partly, Partly],
+        ),
+        // each entry of the matrix costs one pass over a row of kept entries
+        Preconditioner::Ilut => line(
+            |s| KEPT[s.symmetric] * s.length.max(7.5) * s.entries / s.unit,
+            1.0,
+            |s| [2.0, 4.0][s.symmetric],
+            |s| s.ilut,
+            [One, Partly],
+        ),
+        Preconditioner::Cholesky => line(
+            |s| s.ordering + 7.0 * s.factor.entries + 0.22 * s.factor.multiplications,
+            1.0,
+            |s| 125.0 * s.rows + 2.1 * s.factor.entries + FRONT * s.factor.fronts,
+            |_| 1.0,
+            [Alike, Partly],
+        ),
+        // one triangle, as for `Cholesky`, but with a search for pivots
+        Preconditioner::Ldl => line(
+            |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
+            1.0,
+            |s| 170.0 * s.rows + 3.1 * s.factor.entries + FRONT * s.factor.fronts,
+            |_| 1.0,
+            [Alike, Partly],
+        ),
+        // a column ordering, and rarely a matching, then scalar updates of both triangles
+        Preconditioner::Lu => line(
+            |s| s.ordering + 32.0 * s.factor.entries + 0.85 * s.factor.multiplications,
+            1.0,
+            |s| APPLIED[0] * s.rows + 2.0 * APPLIED[1] * s.factor.entries,
+            |_| 1.0,
+            [One, Partly],
+        ),
+        Preconditioner::SaddlePoint => {
+            line(|s| s.saddle.setup, 0.9, |s| s.saddle.application, |s| s.saddle.iterations, [Partly, Partly])
+        }
+        Preconditioner::CuDss => cudss::LINE,
+    }
+}
 
 impl Line {
     /// Costs of setup and application on a machine, from those on two threads of a CPU.
-    fn on(&self, class: MachineClass, unit: f64, [setup, application]: [f64; 2]) -> [f64; 2] {
-        let launched = |count: f64| count / (unit + LAUNCH);
-        let on_host = [
+    fn on(
+        &self,
+        preconditioner: Preconditioner,
+        class: MachineClass,
+        unit: f64,
+        [setup, application]: [f64; 2],
+    ) -> [f64; 2] {
+        let by_host = [
             setup * class.of_setup(self.threads[0], unit),
             application * class.of_application(self.threads[1], unit),
         ];
-        match (class, self.preconditioner) {
-            (MachineClass::Host { .. }, _) => on_host,
-            (MachineClass::Gpu { .. }, Preconditioner::Amg) => {
-                [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
-            }
-            (MachineClass::Gpu { .. }, Preconditioner::CuDss) => {
-                [setup + launched(cudss::FIXED[0]), application + launched(cudss::FIXED[1])]
-            }
-            (MachineClass::Gpu { .. }, Preconditioner::Jacobi) => [on_host[0] + launched(COPIES), 0.0],
-            (MachineClass::Gpu { .. }, one) if one.needs_host() => {
-                [on_host[0], on_host[1] + launched(COPIES)]
-            }
-            (MachineClass::Gpu { .. }, _) => [setup, application],
+        if !class.is_gpu() {
+            return by_host;
         }
+        let on_gpu = [setup, application];
+        // and multiply-adds that take as long as launches or copies
+        let ([setup, application], more) = match preconditioner {
+            Preconditioner::Amg => (on_gpu, LAUNCHES),
+            Preconditioner::CuDss => (on_gpu, cudss::FIXED),
+            Preconditioner::Jacobi => ([by_host[0], 0.0], [COPIES, 0.0]),
+            one if one.needs_host() => (by_host, [0.0, COPIES]),
+            _ => (on_gpu, [0.0; 2]),
+        };
+        [setup + more[0] / (unit + LAUNCH), application + more[1] / (unit + LAUNCH)]
     }
 }
 
 const fn line(
-    preconditioner: Preconditioner,
     setup: fn(&Shape) -> f64,
     refresh: f64,
     application: fn(&Shape) -> f64,
     iterations: fn(&Shape) -> f64,
     threads: [Threads; 2],
 ) -> Line {
-    Line { preconditioner, setup, refresh, application, iterations, threads }
-}
-
-/// The line of a preconditioner.
-fn line_of(preconditioner: Preconditioner) -> Option<&'static Line> {
-    TABLE.iter().find(|line| line.preconditioner == preconditioner)
+    Line { setup, refresh, application, iterations, threads }
 }
 
 /// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
@@ -377,11 +369,10 @@ impl Costs {
         // multifrontal `Lu` is built like `Ldl`, for both triangles
         let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
         let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
-        let (Some(line), Some(built)) = (line_of(preconditioner), line_of(row)) else {
-            return Costs::UNKNOWN;
-        };
-        let [setup, _] = built.on(class, unit, [triangles * (built.setup)(&shape) * factors[0], 0.0]);
-        let [_, application] = line.on(class, unit, [0.0, (line.application)(&shape) * factors[1]]);
+        let (line, built) = (line_of(preconditioner), line_of(row));
+        let work = [triangles * (built.setup)(&shape), (line.application)(&shape)];
+        let [setup, _] = built.on(row, class, unit, [work[0] * factors[0], 0.0]);
+        let [_, application] = line.on(preconditioner, class, unit, [0.0, work[1] * factors[1]]);
         let twice = products(method);
         let keeps_order = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::CuDss);
         let iterations = (line.iterations)(&shape) / twice;
@@ -398,15 +389,6 @@ impl Costs {
             share_of_jacobi: share_of_jacobi(preconditioner, profile),
         }
     }
-
-    /// Costs of a preconditioner that has no line in the table: so high that it comes last.
-    const UNKNOWN: Costs = Costs {
-        setup: WorkUnits(1000.0),
-        refresh: WorkUnits(1000.0),
-        iteration: WorkUnits(5.0),
-        iterations: 1000.0,
-        share_of_jacobi: 0.0,
-    };
 }
 
 impl Candidate {
@@ -417,10 +399,10 @@ impl Candidate {
         if !matches!(self.preconditioner, Preconditioner::Lu | Preconditioner::Ilut) {
             return;
         }
-        let Some(line) = line_of(self.preconditioner) else { return };
         let (unit, [_, factor]) = (unit(profile), factors(self.preconditioner));
         let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
-        let [_, application] = line.on(*class, unit, [0.0, work]);
+        let [_, application] =
+            line_of(self.preconditioner).on(self.preconditioner, *class, unit, [0.0, work]);
         let orthogonal = orthogonalization(method, self.costs.iterations) * profile.rows as f64 / unit;
         let kernels = class.of_kernels(method, unit);
         self.costs.iteration = WorkUnits(products(method) * (1.0 + application) + orthogonal + kernels);

@@ -51,7 +51,8 @@ const NEARER: f64 = 0.75;
 /// Whether products with a matrix in the user's ordering make scattered reads of an `x` that does not fit into the cache. DIA reads `x`
 /// contiguously.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
-    is_large(given) && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
+    let is_large = given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none();
+    is_large && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
 }
 
 /// The matrix in the machine's ordering, if that makes the reads of `x` in products more local; `None` if the given ordering is kept.
@@ -77,11 +78,6 @@ pub(super) fn reordered<T: Real, M: Backend<T>>(
     let Some(matrix) = nearer(machine, matrix)? else { return Ok(None) };
     let operator = operator(machine, &matrix, symmetric, None)?;
     Ok(Some((matrix, operator)))
-}
-
-/// Whether a matrix is in the user's ordering, and `x` does not fit into the cache.
-fn is_large<T: Real>(given: &Csr<T>) -> bool {
-    given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none()
 }
 
 /// Work that may be spent on measuring in one ordering, in units; a product takes about one.

@@ -98,7 +98,8 @@ pub(super) struct Outlook {
     pub(super) earliest: usize,
 }
 
-/// Costs and alternatives with which an attempt starts.
+/// Costs and alternatives with which an attempt starts. By default there are no alternatives, for which it would be stopped.
+#[derive(Default)]
 pub(super) struct Start {
     /// Work of one iteration.
     pub(super) iteration: WorkUnits,
@@ -150,21 +151,6 @@ impl Monitor {
         let amortized = monitor.amortized([WorkUnits::ZERO; 2]);
         monitor.look_at = SEEN.max(monitor.start.granted.max(amortized) as usize);
         monitor
-    }
-
-    /// A monitor that never stops an attempt.
-    pub(super) fn idle() -> Monitor {
-        Monitor::new(Start {
-            iteration: WorkUnits(1.0),
-            granted: 0.0,
-            conjugate: false,
-            alternatives: vec![],
-            jacobi: None,
-            jacobi_per_work: 0.0,
-            products_per_work: 1.0,
-            made: WorkUnits::ZERO,
-            renew_after: None,
-        })
     }
 
     /// Records a residual, and returns the verdict, which stays the same between two estimates.
@@ -277,7 +263,7 @@ mod tests {
     fn monitor(conjugate: bool, alternative: Alternative) -> Monitor {
         let alternatives = vec![alternative];
         let iteration = WorkUnits(1.0);
-        Monitor::new(Start { iteration, conjugate, alternatives, ..Monitor::idle().start })
+        Monitor::new(Start { iteration, conjugate, alternatives, ..Start::default() })
     }
 
     /// The iteration at which an attempt with these residuals stops. The expected cost of the alternative is `next`, and an elimination
@@ -360,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_preconditioner_of_earlier_values_is_renewed_when_it_has_cost_as_much() {
-        let start = Start { renew_after: Some(30), ..Monitor::idle().start };
+        let start = Start { renew_after: Some(30), ..Start::default() };
         let mut monitor = Monitor::new(start);
         let slow = |k: usize| Progress { iteration: k, residual: 0.99f64.powi(k as i32), threshold: 1e-8 };
         assert_eq!((1..100).find(|&k| monitor.observe(&slow(k)) == Verdict::Renew), Some(30));

@@ -1,6 +1,6 @@
 //! Type-erased solvers: a method, its operator and its preconditioner behind one trait object, which is called once per solve.
 
-use super::monitor::{Alternative, Monitor, Verdict};
+use super::monitor::{Alternative, Monitor, Start, Verdict};
 use super::names::Method;
 use crate::choice::Operator;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::numbers::Real;
 use crate::preconditioners::Refresh;
 use krysp_solvers::{
     BiCgStab, CancelToken, Cg, Deflated, Fcg, Fgmres, Gmres, Identity, Idr, LinearOperator, Minres,
-    MultiVector, NullSpace, Progress, Report, Solver, Steps, StepsOf, Stopping, Vector,
+    MultiVector, NullSpace, Progress, Report, Solver, Space, Steps, StepsOf, Stopping, Vector,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +57,12 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn new() -> Watcher {
-        Watcher { monitor: Monitor::idle(), analyse: None, verdict: Verdict::Continue, observers: vec![] }
+        Watcher {
+            monitor: Monitor::new(Start::default()),
+            analyse: None,
+            verdict: Verdict::Continue,
+            observers: vec![],
+        }
     }
 
     /// Calls the observers and the monitor. Returns whether the attempt stops after this iteration.
@@ -199,50 +204,53 @@ where
 /// A configured solver, and the index of its candidate.
 pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 
-/// Cancel token and watcher, which all solvers of a plan share.
-pub(super) struct Outside<'o> {
-    pub(super) cancel: Option<&'o CancelToken>,
-    pub(super) watch: &'o Watch,
-}
+/// Restart length of GMRES: longer than its default, because hard systems need it. Not measured; chosen as twice the
+/// default.
+pub(super) const RESTART: usize = 60;
 
-/// Creates a solver from a method, an operator and a preconditioner.
+/// Creates a solver from a method, an operator and a preconditioner, with the cancel token and the watcher that all solvers of a plan
+/// share.
 pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
     method: Method,
-    restart: usize,
     operator: Operator<V>,
     m: AnyPreconditioner<T, V>,
-    outside: &Outside<'_>,
+    cancel: Option<&CancelToken>,
+    watch: &Watch,
 ) -> Box<dyn Runs<T, V>> {
+    let restart = RESTART.min(operator.domain().len().max(1));
     match method {
         Method::Cg => {
             let block: SolveBlock<Cg<Operator<V>, _>, V> = |solver, b, x| solver.solve_block_into(b, x);
-            watched(Cg::new(operator).preconditioner(m), Some(block), outside)
+            watched(Cg::new(operator).preconditioner(m), Some(block), cancel, watch)
         }
-        Method::Fcg => watched(Fcg::new(operator).preconditioner(m), None, outside),
-        Method::Minres => watched(Minres::new(operator).preconditioner(m), None, outside),
-        Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), None, outside),
+        Method::Fcg => watched(Fcg::new(operator).preconditioner(m), None, cancel, watch),
+        Method::Minres => watched(Minres::new(operator).preconditioner(m), None, cancel, watch),
+        Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), None, cancel, watch),
         Method::Gmres | Method::LeastSquares => {
-            watched(Gmres::new(operator).restart(restart).preconditioner(m), None, outside)
+            watched(Gmres::new(operator).restart(restart).preconditioner(m), None, cancel, watch)
         }
-        Method::Idr => watched(Idr::new(operator).preconditioner(m), None, outside),
-        Method::Fgmres => watched(Fgmres::new(operator).restart(restart).preconditioner(m), None, outside),
+        Method::Idr => watched(Idr::new(operator).preconditioner(m), None, cancel, watch),
+        Method::Fgmres => {
+            watched(Fgmres::new(operator).restart(restart).preconditioner(m), None, cancel, watch)
+        }
     }
 }
 
 fn watched<T, V, K>(
     mut solver: Configured<K, T, V>,
     block: Option<SolveBlock<Configured<K, T, V>, V>>,
-    outside: &Outside<'_>,
+    cancel: Option<&CancelToken>,
+    watch: &Watch,
 ) -> Box<dyn Runs<T, V>>
 where
     T: Real,
     V: Vector<Elem = T> + 'static,
     K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send + 'static,
 {
-    if let Some(token) = outside.cancel {
+    if let Some(token) = cancel {
         solver = solver.cancel_token(token);
     }
-    let watch = outside.watch.clone();
+    let watch = watch.clone();
     let solver = solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress));
     Box::new(Chosen { solver, block })
 }

@@ -7,7 +7,7 @@ use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
 use super::measured::{is_scattered, reordered};
 use super::plan::Options;
-use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
+use super::running::{AnyPreconditioner, Running, Watch, Watcher, lock, solver};
 use super::schedule::{MANY, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
@@ -22,10 +22,6 @@ use krysp_solvers::{BasicVector, CancelToken, LinearOperator, Progress, Report, 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Restart length of GMRES: longer than its default, because hard systems need it. Not measured; chosen as twice the
-/// default.
-pub(super) const RESTART: usize = 60;
 
 /// Number of announced solves from which on a host reorders a matrix before the first solve if its rows read `x` from far
 /// apart. Not measured.
@@ -321,10 +317,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         self.unmount();
         let Some(operator) = self.operator.take() else { return Err(Error::NoOperator) };
-        let restart = RESTART.min(operator.domain().len().max(1));
-        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch };
         let method = self.scheduler.found.candidates[index].method;
-        self.running = Some((index, solver(method, restart, operator, m, &outside)));
+        self.running = Some((index, solver(method, operator, m, self.cancel.as_ref(), &self.watch)));
         self.note_built();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{Costs, LAUNCH, Line, Threads, line, unit};
 use crate::error::{Error, Result};
-use crate::plan::{Preconditioner, Profile};
+use crate::plan::Profile;
 use std::time::Duration;
 
 /// Multiply-adds of an iteration that take as long as the analysis of one row, which runs on the host. On 16 threads beside an H100
@@ -20,7 +20,6 @@ const MULTIPLY_ADD: f64 = 3.4e-12;
 /// multiplications` within a factor of 1.6, where `entries` are those of one triangular factor. A solve is `0.9 ms + 0.045 ns * entries`
 /// within a tenth.
 pub(super) const LINE: Line = line(
-    Preconditioner::CuDss,
     |s| s.ordering + 150.0 * s.factor.entries + 0.15 * s.factor.multiplications,
     1.0,
     |s| 13.0 * s.factor.entries,
@@ -47,13 +46,16 @@ pub(in crate::plan) fn check_time(costs: &Costs, profile: &Profile, left: Option
 mod tests {
     use super::*;
     use crate::gallery;
-    use crate::plan::WorkUnits;
+    use crate::plan::context::Context;
+    use crate::plan::{MachineClass, Method, Preconditioner, WorkUnits};
 
     #[test]
     fn a_factorization_that_would_end_too_late_is_not_begun() {
         let profile = Profile::of(&gallery::poisson::<f64>(&[10; 3]).unwrap());
         let one_second = 1.0 / ((unit(&profile) + LAUNCH) * MULTIPLY_ADD);
-        let costs = Costs { setup: WorkUnits(one_second), ..Costs::UNKNOWN };
+        let context = Context::of_table(&profile, MachineClass::Gpu { threads: 16 });
+        let costs = Costs::of(&context, Method::Gmres, Preconditioner::CuDss, None);
+        let costs = Costs { setup: WorkUnits(one_second), ..costs };
         let check = |seconds: f64| check_time(&costs, &profile, Some(Duration::from_secs_f64(seconds)));
         assert!(check(1.1).is_ok() && check_time(&costs, &profile, None).is_ok());
         let error = check(0.5).unwrap_err().to_string();
