@@ -53,10 +53,6 @@ impl HostBlocks {
         work(HostRows { offsets: &offsets, columns: &self.pattern.columns, values: &self.values })
     }
 
-    fn on(&self, gpu: &Cuda) -> Result<Blocks> {
-        Ok(self.with_rows(|rows| Blocks::upload(gpu.device(), rows, self.shape, self.pattern.cols()))?)
-    }
-
     fn of(blocks: &Blocks) -> Result<HostBlocks> {
         let (offsets, columns, values) = blocks.read()?;
         let start = |row: usize| offsets[row] as usize;
@@ -84,7 +80,7 @@ impl LocalSetup for Cuda {
         let (rows, outside, _) = matrix.border()?;
         let values: Vec<f64> = outside.entries().iter().map(|&value| Element::to_f64(value)).collect();
         let pattern = outside.structure().pattern.in_order();
-        let ghosts = HostBlocks { pattern, shape: [1, 1], values: values.into() }.on(self)?;
+        let ghosts = self.upload(HostBlocks { pattern, shape: [1, 1], values: values.into() })?;
         let inside = matrix.diagonal_block().borrowed_on(self)?;
         let nodes = numbers::nodes(&inside, 1)?;
         Ok(numbers::with_blocks(&inside, &nodes, 1, |inside| inside.joined(rows, &ghosts))??)
@@ -95,7 +91,8 @@ impl LocalSetup for Cuda {
     }
 
     fn upload(&self, blocks: HostBlocks) -> Result<Blocks> {
-        blocks.on(self)
+        let HostBlocks { pattern, shape, .. } = &blocks;
+        Ok(blocks.with_rows(|rows| Blocks::upload(self.device(), rows, *shape, pattern.cols()))?)
     }
 
     fn read(blocks: &Blocks) -> Result<Cow<'_, HostBlocks>> {
