@@ -45,31 +45,15 @@ saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_spa
 /// Vectors, coordinates and fields that the user has declared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Declarations {
-    near_null_space: Arc<Vec<Vec<f64>>>,
-    points: Option<Arc<Points>>,
-    null_space: Arc<Vec<Vec<f64>>>,
-    fields: Option<Arc<Vec<usize>>>,
+    pub(super) near_null_space: Arc<Vec<Vec<f64>>>,
+    pub(super) points: Option<Arc<Points>>,
+    pub(super) null_space: Arc<Vec<Vec<f64>>>,
+    pub(super) fields: Option<Arc<Vec<usize>>>,
 }
 
 saved!(impl[] Declarations { near_null_space, points, null_space, fields });
 
 impl Declarations {
-    pub(super) fn set_near_null_space<T: Real, V: AsRef<[T]>>(&mut self, modes: &[V]) {
-        self.near_null_space = Arc::new(in_double(modes));
-    }
-
-    pub(super) fn set_points(&mut self, points: &[[f64; 3]], components: Option<&[usize]>) {
-        self.points = Some(Arc::new(Points::new(points, components)));
-    }
-
-    pub(super) fn set_null_space<T: Real, V: AsRef<[T]>>(&mut self, vectors: &[V]) {
-        self.null_space = Arc::new(in_double(vectors));
-    }
-
-    pub(super) fn set_fields(&mut self, fields: &[usize]) {
-        self.fields = Some(Arc::new(fields.to_vec()));
-    }
-
     /// Whether multigrid can be built with rigid body modes, or other vectors of the near-null space.
     pub(super) fn has_near_null_space(&self) -> bool {
         self.points.is_some() || !self.near_null_space.is_empty()
@@ -321,7 +305,7 @@ fn check_vector(what: &'static str, at: usize, vector: &[f64], rows: usize) -> R
     Ok(())
 }
 
-fn in_double<T: Real, V: AsRef<[T]>>(vectors: &[V]) -> Vec<Vec<f64>> {
+pub(super) fn in_double<T: Real, V: AsRef<[T]>>(vectors: &[V]) -> Vec<Vec<f64>> {
     vectors.iter().map(|vector| vector.as_ref().iter().map(|&v| Element::to_f64(v)).collect()).collect()
 }
 

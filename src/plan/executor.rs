@@ -1,7 +1,7 @@
 //! Executes the actions of the scheduler: owns vectors, builds preconditioners, iterates, recomputes residuals, and reports.
 
 use super::budget::Budget;
-use super::costs::{Factorization, multiplications};
+use super::costs::{Factorization, check_time, multiplications};
 use super::least_squares::least_squares;
 use super::matched::Begins;
 use super::measured::{fastest, reordered};
@@ -164,9 +164,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.keep_best(task, residual)
     }
 
-    /// Whether a preconditioner cannot be cancelled and is expected to take longer than is left. If so, reports an attempt.
+    /// Whether the candidate is `CuDss`, whose factorization cannot be cancelled, and its setup is expected to take longer than is left. If
+    /// so, reports an attempt.
     fn lacks_time(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> bool {
-        self.check_time(index, task.budget.time_left()).map_err(|error| task.refused = Some(error)).is_err()
+        let candidate = &self.scheduler.found.candidates[index];
+        if candidate.preconditioner != Preconditioner::CuDss {
+            return false;
+        }
+        let checked = check_time(&candidate.costs, &self.settings.profile, task.budget.time_left());
+        let Err(error) = checked else { return false };
+        let end = AttemptEnd::NotBuilt(error.to_string());
+        self.attempts.push(Attempt::new(candidate, Duration::ZERO, f64::NAN, end));
+        task.refused = Some(error);
+        true
     }
 
     fn build_within(

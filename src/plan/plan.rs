@@ -3,8 +3,9 @@
 use super::candidates::{Candidate, candidates};
 use super::context::Context;
 use super::costs::MANY_SOLVES;
-use super::declarations::{Declarations, Declared, check_declared};
+use super::declarations::{Declarations, Declared, check_declared, in_double};
 use super::monitor::Outlook;
+use super::points::Points;
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Costs, Method, PlannedSolver, Preconditioner, Profile, WorkUnits};
@@ -16,6 +17,7 @@ use crate::preconditioners::SaddleEstimate;
 use crate::saved::saved;
 use krysp_solvers::Stopping;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A plan for solving systems with one matrix: the candidates, their order and the reasons for it, which `Display` prints.
@@ -137,7 +139,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// simpler.
     #[doc(alias = "near null space")]
     pub fn near_null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
-        self.options.declarations.set_near_null_space(vectors);
+        self.options.declarations.near_null_space = Arc::new(in_double(vectors));
         self.known()
     }
 
@@ -157,7 +159,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// ```
     #[doc(alias = "rigid body modes")]
     pub fn coordinates(mut self, points: &[[f64; 3]]) -> Self {
-        self.options.declarations.set_points(points, None);
+        self.options.declarations.points = Some(Arc::new(Points::new(points, None)));
         self.known()
     }
 
@@ -182,7 +184,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn unknown_coordinates(mut self, points: &[[f64; 3]], components: &[usize]) -> Self {
-        self.options.declarations.set_points(points, Some(components));
+        self.options.declarations.points = Some(Arc::new(Points::new(points, Some(components))));
         self.known()
     }
 
@@ -206,7 +208,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
-        self.options.declarations.set_null_space(vectors);
+        self.options.declarations.null_space = Arc::new(in_double(vectors));
         self.profile.declared.null_space = !vectors.is_empty();
         self
     }
@@ -229,7 +231,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// multipliers.
     #[doc(alias = "saddle point")]
     pub fn fields(mut self, fields: &[usize]) -> Self {
-        self.options.declarations.set_fields(fields);
+        self.options.declarations.fields = Some(Arc::new(fields.to_vec()));
         let symmetric = self.profile.is_symmetric();
         let known = self.options.declarations.saddle_fields(self.a);
         self.profile.saddle = known.map(|fields| SaddleEstimate::new(self.a, &fields, symmetric));

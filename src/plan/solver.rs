@@ -3,7 +3,7 @@
 use super::WorkUnits;
 use super::backend::{ForFactors, operator};
 use super::candidates::Candidate;
-use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
+use super::costs::{MANY_SOLVES, SharedSymbolic};
 use super::matched::Begins;
 use super::measured::{is_scattered, reordered};
 use super::plan::Options;
@@ -350,19 +350,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if one.costs.setup >= KEPT && !gives_way {
             self.kept = Some((old, m));
         }
-    }
-
-    /// Returns an error, and records an attempt, if the candidate is `CuDss`, whose factorization cannot be cancelled, and its setup is expected
-    /// to exceed the time `left`.
-    pub(super) fn check_time(&mut self, index: usize, left: Option<Duration>) -> Result<()> {
-        let candidate = &self.scheduler.found.candidates[index];
-        if candidate.preconditioner != Preconditioner::CuDss {
-            return Ok(());
-        }
-        check_time(&candidate.costs, &self.settings.profile, left).inspect_err(|error| {
-            let end = AttemptEnd::NotBuilt(error.to_string());
-            self.attempts.push(Attempt::new(candidate, Duration::ZERO, f64::NAN, end));
-        })
     }
 
     /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended, and
