@@ -222,8 +222,12 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         // a preconditioner that the host computes is renewed from the matrix in host memory: reading the values back from a GPU takes as
         // long as hundreds of iterations
         let preconditioner = self.scheduler.found.candidates[index].preconditioner;
-        let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
-        if running.renew(by_host.then_some(&*self.matrix)).is_ok() {
+        let (operator, m) = running.operators_mut();
+        let renewed = match preconditioner == Preconditioner::Jacobi || preconditioner.needs_host() {
+            true => m.refresh(&*self.matrix),
+            false => m.refresh(operator),
+        };
+        if renewed.is_ok() {
             self.note_factors(index);
             task.setup += started.elapsed();
             task.preparation = Preparation::Renewed;

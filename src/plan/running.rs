@@ -4,7 +4,7 @@ use super::monitor::{Alternative, Monitor, Start, Verdict};
 use super::names::Method;
 use crate::choice::Operator;
 use crate::error::Result;
-use crate::formats::{Csr, MatrixSource};
+use crate::formats::MatrixSource;
 use crate::numbers::Real;
 use crate::preconditioners::Refresh;
 use krysp_solvers::{
@@ -107,17 +107,11 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Whether several systems can be solved in one search space.
     fn has_blocks(&self) -> bool;
 
-    /// The operator.
-    fn operator(&self) -> &Operator<V>;
+    /// The operator and the preconditioner.
+    fn operators(&self) -> (&Operator<V>, &dyn Prepared<T, V>);
 
-    /// The preconditioner.
-    fn preconditioner(&self) -> &dyn Prepared<T, V>;
-
-    /// Replaces the values of the operator.
-    fn refresh(&mut self, values: &[T]) -> Result<()>;
-
-    /// Recomputes the preconditioner from `matrix` or, for `None`, from the operator's values in the memory that holds the operator.
-    fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()>;
+    /// The operator and the preconditioner, for new values.
+    fn operators_mut(&mut self) -> (&mut Operator<V>, &mut dyn Prepared<T, V>);
 
     /// The operator and the preconditioner.
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>);
@@ -176,24 +170,14 @@ where
         self.block.is_some() && StepsOf::<V>::LAG == 1
     }
 
-    fn operator(&self) -> &Operator<V> {
-        self.solver.operator()
+    fn operators(&self) -> (&Operator<V>, &dyn Prepared<T, V>) {
+        let (operator, m) = self.solver.operators();
+        (operator, &**m)
     }
 
-    fn preconditioner(&self) -> &dyn Prepared<T, V> {
-        &**self.solver.operators().1
-    }
-
-    fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.solver.operators_mut().0.refresh(values)
-    }
-
-    fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()> {
-        let (operator, preconditioner) = self.solver.operators_mut();
-        match matrix {
-            Some(matrix) => preconditioner.refresh(matrix),
-            None => preconditioner.refresh(operator),
-        }
+    fn operators_mut(&mut self) -> (&mut Operator<V>, &mut dyn Prepared<T, V>) {
+        let (operator, m) = self.solver.operators_mut();
+        (operator, &mut **m)
     }
 
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>) {

@@ -48,7 +48,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let operator = self.operator()?;
         let built = match (&self.running, &self.kept) {
-            (Some((index, running)), _) => Some((*index, running.preconditioner())),
+            (Some((index, running)), _) => Some((*index, running.operators().1)),
             (None, Some((index, kept))) => Some((*index, &**kept)),
             (None, None) => None,
         };

@@ -179,7 +179,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// The operator, in the format that was chosen.
     pub fn operator(&self) -> Result<&Operator<M::Vector>> {
         match (&self.running, &self.operator) {
-            (Some((_, solver)), _) => Ok(solver.operator()),
+            (Some((_, running)), _) => Ok(running.operators().0),
             (None, Some(operator)) => Ok(operator),
             (None, None) => Err(Error::NoOperator),
         }
@@ -252,7 +252,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         (self.settings.singular, self.begins) = (false, None);
         let (running, operator) = (&mut self.running, &mut self.operator);
         let refresh = |values: &[T]| match (running, operator) {
-            (Some((_, running)), _) => running.refresh(values),
+            (Some((_, running)), _) => running.operators_mut().0.refresh(values),
             (None, Some(operator)) => operator.refresh(values),
             (None, None) => Err(Error::NoOperator),
         };
@@ -335,7 +335,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn note_factors(&mut self, index: usize) {
         let Some((_, running)) = &self.running else { return };
         let bytes_per_entry = size_of::<T>() + size_of::<u32>();
-        let stored = running.preconditioner().bytes() as f64 / bytes_per_entry as f64;
+        let stored = running.operators().1.bytes() as f64 / bytes_per_entry as f64;
         self.scheduler.note_factors(index, stored);
     }
 
