@@ -51,11 +51,6 @@ impl<T: Real> ForFactors<'_, T> {
 
 /// A machine that plans are made for: [`Host`], [`Formats`](crate::choice::Formats), or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
-    /// States whether the host runs the iterations. Then converting and reordering, which only the host can do, take no longer
-    /// than a few iterations.
-    #[doc(hidden)]
-    const ON_HOST: bool;
-
     /// The class of the machine, on which costs depend.
     #[doc(hidden)]
     fn class(&self) -> MachineClass;
@@ -92,11 +87,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
 
     /// Writes `true` and a preconditioner; or returns `false`, and writes nothing, if it is to be rebuilt after loading.
     #[doc(hidden)]
-    fn save_preconditioner(
-        _: Preconditioner,
-        _: &dyn Prepared<T, Self::Vector>,
-        _: &mut FileWriter<'_>,
-    ) -> bool {
+    fn save_preconditioner(_: &dyn Prepared<T, Self::Vector>, _: &mut FileWriter<'_>) -> bool {
         false
     }
 
@@ -209,8 +200,6 @@ impl OnHost for Host {}
 impl<T: Real> OnHost for Formats<T> {}
 
 impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T> for M {
-    const ON_HOST: bool = true;
-
     fn class(&self) -> MachineClass {
         MachineClass::Host { threads: rayon::current_num_threads() }
     }
@@ -244,36 +233,28 @@ impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T>
         Ok(csr.residual(b, x, r)?)
     }
 
-    fn save_preconditioner(
-        preconditioner: Preconditioner,
-        m: &dyn Prepared<T, HostVector<T>>,
-        to: &mut FileWriter<'_>,
-    ) -> bool {
+    fn save_preconditioner(m: &dyn Prepared<T, HostVector<T>>, to: &mut FileWriter<'_>) -> bool {
         if let Some(deflated) = (m as &dyn Any).downcast_ref::<WithNullSpace<T, HostVector<T>>>() {
-            return <M as Backend<T>>::save_preconditioner(preconditioner, &**deflated.inner(), to);
+            return <M as Backend<T>>::save_preconditioner(&**deflated.inner(), to);
         }
-        match preconditioner {
-            Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => false,
-            Preconditioner::Jacobi => put::<PositiveJacobi<T, HostVector<T>>, _, _>(m, to),
-            Preconditioner::Amg => put::<Amg<T>, _, _>(m, to),
-            Preconditioner::Fsai => put::<Fsai<T>, _, _>(m, to),
-            Preconditioner::Spai => put::<Spai<T>, _, _>(m, to),
-            Preconditioner::Ic0 => {
-                put_with(m, to, |m: &Ic0<T>, to| {
-                    to.write(&false);
-                    to.write(m);
-                }) || put_with(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
-                    to.write(&true);
-                    to.write(m.inner());
-                })
-            }
-            Preconditioner::Ilu0 => put::<Ilu0<T>, _, _>(m, to),
-            Preconditioner::Ilut => put_with(m, to, Matched::<T, Ilut<T>>::save),
-            Preconditioner::Cholesky => put::<Cholesky<T>, _, _>(m, to),
-            Preconditioner::SaddlePoint => put::<SaddlePoint<T>, _, _>(m, to),
-            Preconditioner::Ldl => put::<Ldl<T>, _, _>(m, to),
-            Preconditioner::Lu => put::<Lu<T>, _, _>(m, to),
-        }
+        put::<PositiveJacobi<T, HostVector<T>>, _, _>(m, to)
+            || put::<Amg<T>, _, _>(m, to)
+            || put::<Fsai<T>, _, _>(m, to)
+            || put::<Spai<T>, _, _>(m, to)
+            || put_with(m, to, |m: &Ic0<T>, to| {
+                to.write(&false);
+                to.write(m);
+            })
+            || put_with(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
+                to.write(&true);
+                to.write(m.inner());
+            })
+            || put::<Ilu0<T>, _, _>(m, to)
+            || put_with(m, to, Matched::<T, Ilut<T>>::save)
+            || put::<Cholesky<T>, _, _>(m, to)
+            || put::<SaddlePoint<T>, _, _>(m, to)
+            || put::<Ldl<T>, _, _>(m, to)
+            || put::<Lu<T>, _, _>(m, to)
     }
 
     fn load_preconditioner(
@@ -305,8 +286,6 @@ impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T>
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Backend<T> for Cuda {
-    const ON_HOST: bool = false;
-
     fn class(&self) -> MachineClass {
         MachineClass::Gpu { threads: rayon::current_num_threads() }
     }

@@ -40,32 +40,20 @@ pub struct Costs {
 saved!(impl[] Costs { setup, refresh, iteration, iterations, share_of_jacobi });
 
 /// Variables of the formulas in the table.
-struct Shape {
+struct Shape<'p> {
+    profile: &'p Profile,
+    class: MachineClass,
     /// Mean entries in a row.
     length: f64,
-    /// Entries of the matrix.
-    entries: f64,
     /// One multiply-add per row of the matrix, in units.
     rows: f64,
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
-    /// Σ `length²` and Σ `length³` over the rows, in units.
-    lengths_squared: f64,
-    lengths_cubed: f64,
-    /// Whether nodes have several unknowns.
-    blocks: bool,
-    /// States whether constants are far from the near-null space, as for edge elements, beams and shells.
-    rough: bool,
-    /// Whether near-null space vectors or coordinates were given.
-    modes: bool,
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
     /// 1 for a symmetric matrix, else 0: an index.
     symmetric: usize,
-    /// Expected iterations with `Ilut`, and with `Spai`.
-    ilut: f64,
-    spai: f64,
     /// Costs of the block preconditioner of a saddle point system, in units.
     saddle: SaddleEstimate,
     /// Cost of the complete factorization, and the work to compute its ordering (none for `Cholesky` if it is known), both in units.
@@ -73,14 +61,21 @@ struct Shape {
     ordering: f64,
 }
 
+impl Shape<'_> {
+    /// Σ `length^power` over the rows, in units.
+    fn lengths(&self, power: i32) -> f64 {
+        self.profile.sum_of_lengths(power) / self.unit
+    }
+}
+
 /// One line of the table, for two threads of a CPU. Formulas return work units.
 struct Line {
-    setup: fn(&Shape) -> f64,
+    setup: fn(&Shape<'_>) -> f64,
     /// Work of a refresh as a fraction of the setup, which for `Cholesky` and `CuDss` is counted without the ordering.
     refresh: f64,
     /// Work of one application, in addition to the one unit of the iteration.
-    application: fn(&Shape) -> f64,
-    iterations: fn(&Shape) -> f64,
+    application: fn(&Shape<'_>) -> f64,
+    iterations: fn(&Shape<'_>) -> f64,
     /// Scaling of setup and application with the number of threads.
     threads: [Threads; 2],
 }
@@ -99,7 +94,7 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             |s| s.smoothing * (40.0 + 400.0 / s.length + COARSE / s.unit),
             0.6,
             |s| 1.2 + 20.0 / s.length,
-            |s| match (s.modes, s.rough, s.blocks) {
+            |s| match (s.profile.declared.near_null_space, s.profile.is_rough(), s.profile.block > 1) {
                 (true, ..) => 25.0,
                 (_, true, _) => 500.0,
                 (_, _, true) => 60.0,
@@ -108,16 +103,22 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             },
             [Partly, Alike],
         ),
-        Preconditioner::Fsai => {
-            line(|s| 150.0 + 0.3 * s.lengths_cubed, 0.9, |_| 1.5, |_| 200.0, [Alike, Alike])
-        }
-        Preconditioner::Spai => {
-            line(|s| 250.0 + 3.0 * s.lengths_cubed, 0.9, |_| 1.0, |s| s.spai, [Alike, Alike])
-        }
+        Preconditioner::Fsai => line(|s| 150.0 + 0.3 * s.lengths(3), 0.9, |_| 1.5, |_| 200.0, [Alike, Alike]),
+        Preconditioner::Spai => line(
+            |s| 250.0 + 3.0 * s.lengths(3),
+            0.9,
+            |_| 1.0,
+            |s| match (s.symmetric, s.class) {
+                (1, _) => SPAI[2],
+                (_, MachineClass::Gpu { .. }) => SPAI[0],
+                _ => SPAI[1],
+            },
+            [Alike, Alike],
+        ),
         Preconditioner::Ic0 => line(|s| 60.0 + 7.0 * s.length, 0.7, |_| 2.0, |_| 150.0, [Partly, Partly]),
         Preconditioner::Ilu0 => line(
             // each entry below the diagonal subtracts a row from another one
-            |s| 50.0 + 3.0 * s.lengths_squared,
+            |s| 50.0 + 3.0 * s.lengths(2),
             0.7,
             |s| 0.4 + 0.1 * s.length,
             |s| ILU0[s.symmetric],
@@ -125,10 +126,10 @@ fn line_of(preconditioner: Preconditioner) -> Line {
         ),
         // each entry of the matrix costs one pass over a row of kept entries
         Preconditioner::Ilut => line(
-            |s| KEPT[s.symmetric] * s.length.max(7.5) * s.entries / s.unit,
+            |s| KEPT[s.symmetric] * s.length.max(7.5) * s.profile.entries as f64 / s.unit,
             1.0,
             |s| [2.0, 4.0][s.symmetric],
-            |s| s.ilut,
+            |s| s.profile.ilut_iterations(),
             [One, Partly],
         ),
         Preconditioner::Cholesky => line(
@@ -191,10 +192,10 @@ impl Line {
 }
 
 const fn line(
-    setup: fn(&Shape) -> f64,
+    setup: fn(&Shape<'_>) -> f64,
     refresh: f64,
-    application: fn(&Shape) -> f64,
-    iterations: fn(&Shape) -> f64,
+    application: fn(&Shape<'_>) -> f64,
+    iterations: fn(&Shape<'_>) -> f64,
     threads: [Threads; 2],
 ) -> Line {
     Line { setup, refresh, application, iterations, threads }
@@ -324,8 +325,7 @@ impl Costs {
     ) -> Costs {
         let Context { profile, class, factors } = context;
         let (class, factors) = (*class, factors(preconditioner));
-        let modes = profile.declared.near_null_space;
-        let scalar = profile.block == 1 && !modes;
+        let scalar = profile.block == 1 && !profile.declared.near_null_space;
         let smoothed_by_host = scalar && profile.declared.many_solves && !class.is_gpu();
         let unit = unit(profile);
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
@@ -338,27 +338,17 @@ impl Costs {
             (_, None) => find,
         };
         let shape = Shape {
+            profile,
+            class,
             length: profile.entries as f64 / profile.rows.max(1) as f64,
-            entries: profile.entries as f64,
             rows: profile.rows as f64 / unit,
             unit,
-            lengths_squared: profile.sum_of_lengths(2) / unit,
-            lengths_cubed: profile.sum_of_lengths(3) / unit,
-            blocks: profile.block > 1,
-            rough: profile.is_rough(),
-            modes,
             smoothed: class.is_gpu() || smoothed_by_host,
             smoothing: if smoothed_by_host { SMOOTHING } else { 1.0 },
             symmetric: usize::from(profile.is_symmetric()),
-            ilut: profile.ilut_iterations(),
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
             }),
-            spai: match (profile.is_symmetric(), class) {
-                (true, _) => SPAI[2],
-                (_, MachineClass::Gpu { .. }) => SPAI[0],
-                _ => SPAI[1],
-            },
             factor: Factorization {
                 entries: factor.entries / unit,
                 multiplications: factor.multiplications / unit,

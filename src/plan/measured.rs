@@ -132,7 +132,7 @@ fn in_formats<T: Real, M: Backend<T>>(
         Candidate::HigherCost(other) if other.cost <= worth => Some(other.stored.format()),
         _ => None,
     });
-    if !M::ON_HOST && most < COMPILATION {
+    if machine.class().is_gpu() && most < COMPILATION {
         return Ok(best);
     }
     for format in others.take(FORMATS - 1).collect::<Vec<_>>() {

@@ -66,8 +66,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             operator.write(to);
             to.write(&built.map(|(index, _)| index));
             to.write(&built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)));
-            if let Some((index, m)) = built
-                && !M::save_preconditioner(self.scheduler.found.candidates[index].preconditioner, m, to)
+            if let Some((_, m)) = built
+                && !M::save_preconditioner(m, to)
             {
                 to.write(&false);
             }

@@ -91,7 +91,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let given = plan.a.clone();
         let least = |least: usize| format.is_none() && solves.is_some_and(|solves| solves >= least);
         let operator = operator(&plan.machine, plan.a, symmetric, format.as_deref())?;
-        let is_scattered = M::ON_HOST && is_scattered(plan.a, operator.choice());
+        // where the host iterates, reordering takes no longer than a few iterations
+        let is_scattered = !plan.machine.class().is_gpu() && is_scattered(plan.a, operator.choice());
         let nearer = match is_scattered && least(SOME) {
             true => reordered(&plan.machine, plan.a, symmetric)?,
             false => None,
