@@ -59,9 +59,8 @@ impl Open {
     fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
         let (device, nodes) = (numbers.device(), self.all as usize);
         let kept = [device.uninitialized(nodes)?, device.zeros(1)?];
-        let (raw, from, [to, count]) =
-            (self.raw(), numbers.address(0), kept.each_ref().map(|a| a.address(0)));
-        queue!(device, f64, "keep_open", config_concurrent(device, nodes, 1), raw, from, to, count);
+        let grid = config_concurrent(device, nodes, 1);
+        queue!(device, f64, "keep_open", grid, self.raw(), numbers, kept[0], kept[1]);
         self.now = Some(kept);
         Ok(())
     }
@@ -70,11 +69,10 @@ impl Open {
 /// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate. Equal
 /// to that of the host.
 pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
-    let (device, nodes, raw) = (graph.device(), graph.rows(), graph.raw());
+    let (device, nodes) = (graph.device(), graph.rows());
     let numbers = || device.uninitialized::<u32>(nodes + 1);
-    let (drawn, largest) = (numbers()?, numbers()?);
-    let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
-    queue!(device, f64, "draw", config(nodes), out, count, d, l);
+    let (drawn, largest, count) = (numbers()?, numbers()?, nodes as u32);
+    queue!(device, f64, "draw", config(nodes), left_out, count, drawn, largest);
     let [mut searches, mut decides] = [(); 2].map(|()| Open { all: count, now: None });
     let (mut first, mut last) = (0, ROUNDS[0]);
     loop {
@@ -86,10 +84,9 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
             }
             // the last round reports whether undecided nodes remain
             let mark = if round + 1 == last { open.address() } else { 0 };
-            let ([searches, decides], grid) =
-                ([searches.raw(), decides.raw()], config_concurrent(device, nodes, 1));
-            queue!(device, f64, "find_largest", grid, raw, searches, d, l);
-            queue!(device, f64, "decide", grid, raw, decides, l, d, mark);
+            let grid = config_concurrent(device, nodes, 1);
+            queue!(device, f64, "find_largest", grid, graph, searches.raw(), drawn, largest);
+            queue!(device, f64, "decide", grid, graph, decides.raw(), largest, drawn, mark);
         }
         if !open.is_set()? {
             break;
@@ -97,18 +94,14 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
         (first, last) = (last, last + ROUNDS[1]);
     }
     let marks = numbers()?;
-    let m = marks.address(0);
-    queue!(device, f64, "mark_roots", config(nodes), d, count, m);
+    queue!(device, f64, "mark_roots", config(nodes), drawn, count, marks);
     let roots = ends(&marks)?;
     // `largest` is no longer needed: reuse it
-    let (near, of_node) = (l, numbers()?);
-    let (of, joined) = (of_node.address(0), numbers()?);
-    let j = joined.address(0);
-    queue!(device, f64, "join_roots", config(nodes), raw, d, m, out, near);
-    queue!(device, f64, "join_most", config(nodes), raw, near, out, of, j);
+    let (near, of_node, joined) = (largest, numbers()?, numbers()?);
+    queue!(device, f64, "join_roots", config(nodes), graph, drawn, marks, left_out, near);
+    queue!(device, f64, "join_most", config(nodes), graph, near, left_out, of_node, joined);
     let t = Graph::of_lengths(joined, roots)?;
-    let (offsets, columns) = (t.offsets(), t.columns.address(0));
-    queue!(device, f64, "fill_joined", config(nodes), of, count, offsets, columns);
+    queue!(device, f64, "fill_joined", config(nodes), of_node, count, t.offsets(), t.columns);
     Ok(t)
 }
 
@@ -122,11 +115,9 @@ pub(super) fn orthonormal(
 ) -> Result<(Graph, Array<f64>, Array<f64>)> {
     let device: &Device = t.device();
     let (members, entries) = products::transposed_pattern(t)?;
-    let numbers = device.uninitialized(t.entries() * size * modes)?;
-    let coarse = device.uninitialized(t.cols() * modes * modes)?;
-    let (raw, of, from) = (members.raw(), entries.address(0), values.address(0));
-    let (to, below) = (numbers.address(0), coarse.address(0));
-    let (size, modes, config) = (size as u32, modes as u32, config(t.cols() * WARP));
-    queue!(device, f64, "orthonormal", config, raw, of, size, modes, from, DEPENDENT, to, below);
-    Ok((members, numbers, coarse))
+    let to = device.uninitialized(t.entries() * size * modes)?;
+    let below = device.uninitialized(t.cols() * modes * modes)?;
+    let (size, modes, cut) = (size as u32, modes as u32, config(t.cols() * WARP));
+    queue!(device, f64, "orthonormal", cut, members, entries, size, modes, values, DEPENDENT, to, below);
+    Ok((members, to, below))
 }

@@ -42,8 +42,7 @@ pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
         return Ok(Graph { rows: a.rows.clone(), columns: a.columns.clone(), cols: count, capacity: 0 });
     }
     let offsets = device.uninitialized::<u32>(count + 1)?;
-    let (from, to, number, block) = (starts.address(0), offsets.address(0), count as u32, size as u32);
-    queue!(device, T, "node_offsets", config(count + 1), from, number, block, to);
+    queue!(device, T, "node_offsets", config(count + 1), starts, count as u32, size as u32, offsets);
     Ok(Graph::new(offsets, device.uninitialized(entries / (size * size))?, count))
 }
 
@@ -58,9 +57,7 @@ pub fn gathered<T: Real>(values: &Array<T>, at: &[u32]) -> Result<Vec<f64>> {
     assert!(at.iter().all(|&at| (at as usize) < values.len()), "positions in the array");
     let (device, mut entries) = (values.device(), vec![0.0; at.len()]);
     let (places, gathered) = (device.upload(at)?, device.uninitialized::<f64>(at.len())?);
-    let (from, places, count, to) =
-        (values.address(0), places.address(0), at.len() as u64, gathered.address(0));
-    queue!(device, T, "widen_entries", config(at.len()), from, places, count, to);
+    queue!(device, T, "widen_entries", config(at.len()), values, places, at.len() as u64, gathered);
     gathered.read(&mut entries)?;
     Ok(entries)
 }
@@ -87,32 +84,16 @@ pub fn with_blocks<T: Real, R>(
     }
     let all = graph.entries() * size * size;
     let values = if entries < all { device.zeros(all)? } else { device.uninitialized::<f64>(entries)? };
-    let (from, to) = (given.address(0), values.address(0));
-    let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
-    let (columns, of_nodes) = (columns.address(0), graph.columns.address(0));
-    let by_node = config(graph.rows() * WARP);
+    let (nodes, block, offsets) = (graph.rows() as u32, size as u32, graph.offsets());
+    let (cut, places) = (config(graph.rows() * WARP), &graph.columns);
     if entries < all {
         let RowStarts::Short(starts) = &**rows else { return Err(too_many(entries)) };
-        let starts = starts.address(0);
-        queue!(
-            &device,
-            T,
-            "fill_blocks",
-            by_node,
-            offsets,
-            nodes,
-            block,
-            starts,
-            columns,
-            from,
-            of_nodes,
-            to
-        );
+        queue!(&device, T, "fill_blocks", cut, offsets, nodes, block, starts, columns, given, places, values);
     } else if size == 1 {
         let (all, count) = (0u64, entries as u64);
-        queue!(&device, T, "widen_entries", config(entries), from, all, count, to);
+        queue!(&device, T, "widen_entries", config(entries), given, all, count, values);
     } else {
-        queue!(&device, T, "gather_blocks", by_node, offsets, nodes, block, columns, from, of_nodes, to);
+        queue!(&device, T, "gather_blocks", cut, offsets, nodes, block, columns, given, places, values);
     }
     Ok(made(&Blocks { graph, shape, values }))
 }
@@ -135,10 +116,9 @@ impl Inverse {
         let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
         let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
         let (values, found) = (device.uninitialized::<f64>(rows)?, device.upload(&words)?);
-        let (raw, from, block, config) = (a.graph.raw(), a.address(), size as u32, config(rows));
-        let (to, refused, least) = (values.address(0), found.address(0), found.address(1));
+        let (cut, block, least) = (config(rows), size as u32, found.address(1));
         let places = permutation.map_or_else(RawOrder::default, Permutation::places);
-        queue!(device, f64, "invert_diagonal", config, raw, from, block, places, to, refused, least);
+        queue!(device, f64, "invert_diagonal", cut, a.graph, a.values, block, places, values, found, least);
         Ok(Inverse { values, found, size })
     }
 
@@ -166,25 +146,23 @@ impl Inverse {
 pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialized(rows)?;
-    let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
-    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
+    queue!(device, f64, "round_diagonal", config(rows), inverse, rows as u32, scale, rounded);
     Ok(rounded)
 }
 
 /// Fills a vector with pseudo-random values between −1 and 1; a row's value depends on its number before the
 /// permutation.
 pub fn noise(to: &mut Array<f32>, permutation: Option<&Permutation>) -> Result<()> {
-    let (rows, address) = (to.len() as u32, to.address(0));
     let order = permutation.map_or_else(RawOrder::default, Permutation::order);
-    queue!(to.device(), f64, "noise", config(to.len()), order, rows, address);
+    queue!(to.device(), f64, "noise", config(to.len()), order, to.len() as u32, to);
     Ok(())
 }
 
 /// Constant near-null-space vectors, one for each unknown of a node.
 pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f64>> {
     let modes = device.uninitialized(rows * size)?;
-    let (count, block, to) = ((rows * size) as u64, size as u32, modes.address(0));
-    queue!(device, f64, "constant_modes", config(rows * size), count, block, to);
+    let count = rows * size;
+    queue!(device, f64, "constant_modes", config(count), count as u64, size as u32, modes);
     Ok(modes)
 }
 
@@ -199,14 +177,12 @@ pub(super) fn smoothing(
     let device = a.values.device();
     let graph = strong.unwrap_or(&a.graph);
     let values = device.uninitialized(graph.entries() * a.shape[0] * a.shape[1])?;
-    let (raw, from, to, d) = (a.graph.raw(), a.address(), values.address(0), inverse.address(0));
-    let (config, size) = (config(a.rows()), a.shape[0] as u32);
+    let (config, of, numbers, d) = (config(a.rows()), &a.graph, &a.values, inverse);
     match strong {
         Some(strong) => {
-            let strong = strong.raw();
-            queue!(device, f64, "strong_smoothing", config, raw, from, strong, d, omega, POSITIVE, to);
+            queue!(device, f64, "strong_smoothing", config, of, numbers, strong, d, omega, POSITIVE, values);
         }
-        None => queue!(device, f64, "smoothing", config, raw, from, size, d, omega, to),
+        None => queue!(device, f64, "smoothing", config, of, numbers, a.shape[0] as u32, d, omega, values),
     }
     Ok(Blocks { graph: graph.clone(), shape: a.shape, values })
 }
@@ -217,12 +193,10 @@ pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<DeviceCsr<f32>> {
     let (device, entries, rows) = (graph.device(), values.len(), blocks.rows());
     u32::try_from(entries).map_err(|_| too_many(entries))?;
     let (offsets, columns) = (device.uninitialized::<u32>(rows + 1)?, device.uninitialized(entries)?);
-    let (rounded, raw, block) = (device.uninitialized(entries)?, graph.raw(), RawShape::from(*shape));
-    let to = offsets.address(0);
-    queue!(device, f64, "expand_offsets", config(rows + 1), raw, block, to);
-    let (from, places, to) = (blocks.address(), columns.address(0), rounded.address(0));
+    let (rounded, block) = (device.uninitialized(entries)?, RawShape::from(*shape));
+    queue!(device, f64, "expand_offsets", config(rows + 1), graph, block, offsets);
     let config = config(graph.rows() * WARP);
-    queue!(device, f64, "expand_numbers", config, raw, block, from, scale, places, to);
+    queue!(device, f64, "expand_numbers", config, graph, block, values, scale, columns, rounded);
     let rows = Arc::new(RowStarts::Short(offsets));
     Ok(DeviceCsr { rows, columns: Arc::new(columns), values: rounded })
 }
@@ -233,10 +207,9 @@ pub fn inverted(a: &Blocks, scale: f64, lift: f64) -> Result<std::result::Result
     let (device, rows) = (a.values.device(), a.rows());
     let stride = row_stride(rows);
     let (dense, diagonal) = (device.zeros::<f64>(rows * stride)?, device.uninitialized::<f64>(rows)?);
-    let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
-    let (to, d, pitch) = (dense.address(0), diagonal.address(0), stride as u32);
+    let (of, values, size, pitch) = (&a.graph, &a.values, a.shape[0] as u32, stride as u32);
     let config = config(a.graph.rows() * WARP);
-    queue!(device, f64, "expand_dense", config, raw, values, size, scale, lift, pitch, to, d);
+    queue!(device, f64, "expand_dense", config, of, values, size, scale, lift, pitch, dense, diagonal);
     let mut host = vec![0.0; rows];
     diagonal.read(&mut host)?;
     let mut inverse = device.zeros::<f32>(rows * stride)?;

@@ -46,9 +46,7 @@ impl Permutation {
     pub(super) fn new(size: usize, t: &Graph, members: &Graph) -> Result<Permutation> {
         let device = t.device();
         let (order, places) = (device.uninitialized(t.rows())?, device.uninitialized(t.rows())?);
-        let (raw, from) = (t.raw(), members.columns.address(0));
-        let (to, of_node) = (order.address(0), places.address(0));
-        queue!(device, f64, "number_nodes", config(t.rows()), raw, from, to, of_node);
+        queue!(device, f64, "number_nodes", config(t.rows()), t, members.columns, order, places);
         Ok(Permutation { size, order, places })
     }
 
@@ -74,19 +72,18 @@ impl Permutation {
         of_nodes: bool,
     ) -> Result<(Graph, Array<f64>)> {
         let device: &Device = graph.device();
-        let (rows, raw, of) = (graph.rows(), graph.raw(), self.order.address(0));
+        let (rows, of) = (graph.rows(), &self.order);
         let lengths = device.uninitialized::<u32>(rows + 1)?;
-        let offsets = lengths.address(0);
-        queue!(device, f64, "numbered_lengths", config(rows), raw, of, offsets);
+        queue!(device, f64, "numbered_lengths", config(rows), graph, of, lengths);
         scan(&lengths)?;
         let columns = device.uninitialized::<u32>(graph.entries())?;
         let values = device.uninitialized::<f64>(blocks.map_or(0, |blocks| blocks.values.len()))?;
         let (from, size) = blocks.map_or((0, 0), |a| (a.address(), (a.shape[0] * a.shape[1]) as u32));
-        let (names, to) = (if of_nodes { self.places.address(0) } else { 0 }, columns.address(0));
-        let numbers = if blocks.is_some() { values.address(0) } else { 0 };
+        let names = if of_nodes { self.places.address(0) } else { 0 };
+        let to = if blocks.is_some() { values.address(0) } else { 0 };
         let lanes = if graph.entries() > rows { LANES } else { 1 };
-        let (config, lanes) = (config(rows * lanes), lanes as u32);
-        queue!(device, f64, "numbered_rows", config, raw, from, size, of, names, offsets, to, numbers, lanes);
+        let (cut, lanes) = (config(rows * lanes), lanes as u32);
+        queue!(device, f64, "numbered_rows", cut, graph, from, size, of, names, lengths, columns, to, lanes);
         Ok((Graph::new(lengths, columns, graph.cols), values))
     }
 

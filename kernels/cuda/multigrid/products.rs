@@ -13,7 +13,6 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::matrix::device_csr::Misfit;
 use crate::cuda::matrix::scan::scan;
-use cudarc::driver::LaunchConfig;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -72,34 +71,22 @@ fn terms(a: &Graph, b: &Graph) -> f64 {
 /// The pattern of `A B`. Rows that are empty in `skip` stay empty.
 pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
     let (device, rows) = (a.device(), a.rows());
-    let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
+    let skip = skip.map_or(0, Graph::offsets);
     let terms = terms(a, b);
     for capacity in CAPACITY.iter().filter(|capacity| terms <= capacity.terms) {
         let counts = Counts::new(device, rows)?;
         let kept = device.uninitialized::<u32>(if capacity.keeps { rows * capacity.columns } else { 0 })?;
         let ([count, fill], cut) = (capacity.finds, config(rows * capacity.lanes));
-        let (to, unordered, mark) = (counts.address(), kept.address(0), counts.mark());
-        queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
+        queue!(device, f64, count, cut, a, b, skip, counts.address(), kept, counts.mark());
         let Some(c) = counts.graph(b.cols())? else { continue };
         let c = Graph { capacity: capacity.columns, ..c };
-        let (offsets, columns, number) = (c.offsets(), c.columns.address(0), rows as u32);
+        let (offsets, number, columns) = (c.offsets(), rows as u32, capacity.columns as u32);
         if capacity.keeps {
-            let capacity = capacity.columns as u32;
-            queue!(
-                device,
-                f64,
-                "order_kept",
-                config(rows * 8),
-                offsets,
-                number,
-                unordered,
-                capacity,
-                columns
-            );
+            let cut = config(rows * 8);
+            queue!(device, f64, "order_kept", cut, offsets, number, kept, columns, c.columns);
         } else {
             let mark = Misfit::none(device)?;
-            let mark = mark.address();
-            queue!(device, f64, fill, cut, left, right, skip, offsets, columns, mark);
+            queue!(device, f64, fill, cut, a, b, skip, offsets, c.columns, mark.address());
         }
         return Ok(c);
     }
@@ -122,27 +109,11 @@ pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
     }
     let (device, rows) = (a.values.device(), a.graph.rows());
     let (counts, kept) = (Counts::new(device, rows)?, device.uninitialized::<u32>(rows * SHORT)?);
-    let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
-    let unordered = kept.address(0);
-    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, unordered, mark);
+    let (cut, of_a, of_b) = (short_rows(rows), &a.graph, &b.graph);
+    queue!(device, f64, "count_short", cut, of_a, of_b, counts.address(), kept, counts.mark());
     let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
-    let values = device.uninitialized(graph.entries())?;
-    let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
-    let (columns, to) = (graph.columns.address(0), values.address(0));
-    queue!(
-        device,
-        f64,
-        "fill_short",
-        short_rows(rows),
-        raw_a,
-        left,
-        raw_b,
-        right,
-        raw_c,
-        unordered,
-        columns,
-        to
-    );
+    let (values, columns) = (device.uninitialized(graph.entries())?, &graph.columns);
+    queue!(device, f64, "fill_short", cut, of_a, a.values, of_b, b.values, graph, kept, columns, values);
     Ok(Some(Blocks { graph: Graph { capacity: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
@@ -155,19 +126,18 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
         return single_pass::numbers(a, &Right::Blocks(b), c);
     }
     let values = device.uninitialized(c.entries() * rows * columns)?;
-    let (left, right, to) = (a.address(), b.address(), values.address(0));
-    let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
+    let (of_a, a, of_b, b) = (&a.graph, &a.values, &b.graph, &b.values);
     if c.capacity == BY_THREADS {
-        queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
+        queue!(device, f64, "sums_short", short_rows(c.rows()), of_a, a, of_b, b, c, values);
         return Ok(values);
     }
     if rows * inner * columns == 1 {
         let blocks = config(c.rows() * THREADS as usize);
-        queue!(device, f64, "sums_4096", blocks, raw_a, left, raw_b, right, raw_c, to);
+        queue!(device, f64, "sums_4096", blocks, of_a, a, of_b, b, c, values);
         return Ok(values);
     }
-    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.entries() * WARP));
-    queue!(device, f64, "sums_of_blocks", config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
+    let (shape, inner, cut) = (RawShape::from([rows, columns]), inner as u32, config(c.entries() * WARP));
+    queue!(device, f64, "sums_of_blocks", cut, of_a, a, of_b, b, shape, inner, c, values);
     Ok(values)
 }
 
@@ -176,26 +146,22 @@ pub(super) fn column_counts(a: &Graph, entries: usize) -> Result<Array<u32>> {
     let device = a.device();
     let number = u32::try_from(entries).map_err(|_| too_many(entries))?;
     let counts = device.zeros::<u32>(a.cols() + 1)?;
-    let (columns, count) = (a.columns.address(0), counts.address(0));
-    queue!(device, f64, "count_columns", config(entries), columns, number, count);
+    queue!(device, f64, "count_columns", config(entries), a.columns, number, counts);
     Ok(counts)
 }
 
 /// The pattern of the transpose, and for each of its blocks the position in `a`.
 pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let (device, entries, counts) = (a.device(), a.entries(), column_counts(a, a.entries())?);
-    let count = counts.address(0);
     scan(&counts)?;
     // the kernel advances each row's start while it scatters entries, so it works on a copy
     let mut next = device.uninitialized::<u32>(a.cols() + 1)?;
     device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialized::<u32>(entries);
     let (unordered, ordered, from) = (device.uninitialized::<u64>(entries)?, array()?, array()?);
-    let (next, raw, of) = (next.address(0), a.raw(), unordered.address(0));
-    queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, of);
-    let (to, places, rows) = (ordered.address(0), from.address(0), a.cols() as u32);
-    let warps: LaunchConfig = config(a.cols() * WARP);
-    queue!(device, f64, "order_entries", warps, count, rows, of, to, places);
+    queue!(device, f64, "scatter_entries", config(a.rows() * 4), a, next, unordered);
+    let (cut, rows) = (config(a.cols() * WARP), a.cols() as u32);
+    queue!(device, f64, "order_entries", cut, counts, rows, unordered, ordered, from);
     Ok((Graph::new(counts, ordered, a.rows()), from))
 }
 
@@ -203,8 +169,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
 pub(super) fn transposed(a: &Blocks, from: &Array<u32>) -> Result<Array<f64>> {
     let (device, numbers) = (a.values.device(), a.values.len());
     let values = device.uninitialized(numbers)?;
-    let (places, count, shape) = (from.address(0), numbers as u64, RawShape::from(a.shape));
-    let (left, to) = (a.address(), values.address(0));
-    queue!(device, f64, "transpose", config(numbers), places, count, shape, left, to);
+    let (count, shape) = (numbers as u64, RawShape::from(a.shape));
+    queue!(device, f64, "transpose", config(numbers), from, count, shape, a.values, values);
     Ok(values)
 }

@@ -76,8 +76,7 @@ impl Smoothing<'_> {
     fn joined(&self) -> Result<Array<u64>> {
         let (device, nodes) = (self.a.values.device(), self.t.graph.rows());
         let joined = device.uninitialized(2 * nodes)?;
-        let (t, values, to) = (self.t.graph.raw(), self.t.address(), joined.address(0));
-        queue!(device, f64, "join_values", config(nodes), t, values, to);
+        queue!(device, f64, "join_values", config(nodes), self.t.graph, self.t.values, joined);
         Ok(joined)
     }
 
@@ -111,8 +110,8 @@ impl Smoothing<'_> {
                 continue;
             }
             let counts = Counts::new(device, graph.rows())?;
-            let (to, mark) = (counts.address(), counts.mark());
-            queue!(device, f64, count, cut(graph.rows(), *lanes), raw, to, mark);
+            let cut = cut(graph.rows(), *lanes);
+            queue!(device, f64, count, cut, raw, counts.address(), counts.mark());
             let Some(pattern) = counts.graph(self.t.graph.cols())? else { continue };
             let values = self.filled(raw, &pattern, fill, *lanes)?;
             return Ok(Some((at, Blocks { graph: pattern, shape: [1, 1], values })));
@@ -137,9 +136,8 @@ impl Smoothing<'_> {
     ) -> Result<Array<f64>> {
         let device = self.a.values.device();
         let (values, overflow) = (device.uninitialized(pattern.entries())?, Misfit::none(device)?);
-        let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
-        let mark = overflow.address();
-        queue!(device, f64, fill, cut(pattern.rows(), lanes), raw, offsets, columns, to, mark);
+        let (cut, offsets, columns) = (cut(pattern.rows(), lanes), pattern.offsets(), &pattern.columns);
+        queue!(device, f64, fill, cut, raw, offsets, columns, values, overflow.address());
         Ok(values)
     }
 }

@@ -45,8 +45,7 @@ impl Graph {
     /// A pattern with the node itself in place of ghosts, for aggregation.
     pub(super) fn without_ghosts(&self) -> Result<Graph> {
         let columns = self.device().uninitialized(self.entries())?;
-        let (raw, to) = (self.raw(), columns.address(0));
-        queue!(self.device(), f64, "hide_ghosts", config(self.rows() * LANES), raw, to);
+        queue!(self.device(), f64, "hide_ghosts", config(self.rows() * LANES), self, columns);
         Ok(Graph { cols: self.rows(), ..self.with_columns(columns) })
     }
 
@@ -111,11 +110,9 @@ impl Blocks {
         u32::try_from(entries).map_err(|_| too_many(entries))?;
         let (offsets, columns) = (device.zeros::<u32>(rows + 1)?, device.uninitialized::<u32>(entries)?);
         let values = device.uninitialized::<f64>(entries * size)?;
-        let (a, own, b, others) = (self.graph.raw(), self.address(), ghosts.graph.raw(), ghosts.address());
-        let (with_ghosts, cut) = (device.upload(with_ghosts)?, config(rows * LANES));
-        let (which, starts, to, numbers, size) =
-            (with_ghosts.address(0), offsets.address(0), columns.address(0), values.address(0), size as u32);
-        queue!(device, f64, "join_rows", cut, a, own, which, b, others, size, starts, to, numbers);
+        let (a, own, b, others) = (&self.graph, &self.values, &ghosts.graph, &ghosts.values);
+        let (which, cut, size) = (device.upload(with_ghosts)?, config(rows * LANES), size as u32);
+        queue!(device, f64, "join_rows", cut, a, own, which, b, others, size, offsets, columns, values);
         let graph = Graph::new(offsets, columns, rows + ghosts.graph.cols());
         Ok(Blocks { graph, shape: self.shape, values })
     }
@@ -139,16 +136,14 @@ impl Blocks {
     /// The entries in own columns, or in those of ghosts; the latter with the row of each.
     fn part(&self, ghosts: bool) -> Result<(Blocks, Array<u32>)> {
         let (device, rows, size) = (self.values.device(), self.graph.rows(), self.shape[0] * self.shape[1]);
-        let (counts, raw, which) = (device.zeros::<u32>(rows + 1)?, self.graph.raw(), u32::from(ghosts));
-        let to = counts.address(0);
-        queue!(device, f64, "count_part", config(rows), raw, which, to);
+        let (counts, which) = (device.zeros::<u32>(rows + 1)?, u32::from(ghosts));
+        queue!(device, f64, "count_part", config(rows), self.graph, which, counts);
         let graph = Graph::of_lengths(counts, if ghosts { self.graph.cols() - rows } else { rows })?;
         let values = device.uninitialized::<f64>(graph.entries() * size)?;
         let of_entry = device.uninitialized::<u32>(if ghosts { graph.entries() } else { 0 })?;
-        let (from, offsets, columns, numbers) =
-            (self.address(), graph.offsets(), graph.columns.address(0), values.address(0));
-        let (cut, size, row) = (config(rows * LANES), size as u32, of_entry.address(0));
-        queue!(device, f64, "copy_part", cut, raw, from, size, which, offsets, columns, numbers, row);
+        let (a, own, cut, size) = (&self.graph, &self.values, config(rows * LANES), size as u32);
+        let (offsets, columns) = (graph.offsets(), &graph.columns);
+        queue!(device, f64, "copy_part", cut, a, own, size, which, offsets, columns, values, of_entry);
         Ok((Blocks { graph, shape: self.shape, values }, of_entry))
     }
 
@@ -170,11 +165,9 @@ impl Blocks {
         let shifted: Vec<u32> = below.offsets.iter().map(|&offset| offset + entries as u32).collect();
         offsets.with_part(rows..rows + shifted.len(), |part| part.write(&shifted))?;
         let mut columns = device.uninitialized::<u32>(all)?;
-        let renamed = device.upload(places)?;
-        let (from, count, first, to) =
-            (self.graph.columns.address(0), entries as u64, own as u32, columns.address(0));
-        let places = renamed.address(0);
-        queue!(device, f64, "rename_columns", config(entries), from, count, first, places, to);
+        let (from, count, first, places) =
+            (&self.graph.columns, entries as u64, own as u32, device.upload(places)?);
+        queue!(device, f64, "rename_columns", config(entries), from, count, first, places, columns);
         columns.with_part(entries..all, |part| part.write(below.columns))?;
         let mut values = device.uninitialized::<f64>(all * size)?;
         copy(&self.values, 0..entries * size, &mut values, 0)?;

@@ -140,14 +140,13 @@ pub(super) fn product(a: &Blocks, b: &Right<'_>, capacity: usize) -> Result<Kept
         columns: device.uninitialized(rows * columns)?,
         values: device.uninitialized(rows * columns)?,
     };
-    let (left, numbers, right) = (a.graph.raw(), a.address(), b.raw());
     let to = RawKept {
         lengths: kept.lengths.address(),
         columns: kept.columns.address(0),
         values: kept.values.address(0),
         overflow: kept.lengths.mark(),
     };
-    queue!(device, f64, kernel, config(rows * lanes), left, numbers, right, to);
+    queue!(device, f64, kernel, config(rows * lanes), a.graph, a.values, b.raw(), to);
     Ok(kept)
 }
 
@@ -166,9 +165,8 @@ impl Kept {
             values: values.address(0),
             capacity: CAPACITY[capacity].0 as u32,
         };
-        let (offsets, found, numbers) = (graph.offsets(), graph.columns.address(0), to.address(0));
-        let number = rows as u32;
-        queue!(&device, f64, "order_rows", config(rows * 8), offsets, number, kept, found, numbers);
+        let (cut, offsets, columns) = (config(rows * 8), graph.offsets(), &graph.columns);
+        queue!(&device, f64, "order_rows", cut, offsets, rows as u32, kept, columns, to);
         Ok(Some(Blocks { graph, shape: [1, 1], values: to }))
     }
 }
@@ -179,7 +177,6 @@ pub(super) fn numbers(a: &Blocks, b: &Right<'_>, c: &Graph) -> Result<Array<f64>
     let values = device.uninitialized(c.entries())?;
     let fits = KNOWN.iter().find(|(columns, ..)| c.capacity <= *columns);
     let &(_, kernel, lanes) = fits.unwrap_or(&KNOWN[KNOWN.len() - 1]);
-    let (left, numbers, right, raw, to) = (a.graph.raw(), a.address(), b.raw(), c.raw(), values.address(0));
-    queue!(device, f64, kernel, config(c.rows() * lanes), left, numbers, right, raw, to);
+    queue!(device, f64, kernel, config(c.rows() * lanes), a.graph, a.values, b.raw(), c, values);
     Ok(values)
 }

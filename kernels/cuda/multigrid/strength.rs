@@ -33,28 +33,22 @@ pub(super) fn strength<E: From<Error>>(
     with_ghosts: &mut dyn FnMut(Array<f64>) -> std::result::Result<Array<f64>, E>,
 ) -> std::result::Result<(Option<Graph>, Array<u8>), E> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
-    let (raw, values, size) = (a.graph.raw(), a.address(), (a.shape[0] * a.shape[1]) as u32);
+    let (of, values, size) = (&a.graph, &a.values, (a.shape[0] * a.shape[1]) as u32);
     let (roots, strongest) = (device.uninitialized::<f64>(nodes)?, device.uninitialized::<f64>(nodes)?);
     let (left_out, weak) = (device.uninitialized::<u8>(nodes)?, Misfit::none(device)?);
     let (lanes, [couple, strong]) = match a.graph.entries() >= LONG * nodes {
         true => (16, ["coupling_rows_16", "strong_16"]),
         false => (4, ["coupling_rows_4", "strong_4"]),
     };
-    let shared = config(nodes * lanes);
-    let r = roots.address(0);
-    queue!(device, f64, "inverse_roots", config(nodes), raw, values, size, r);
-    let roots = with_ghosts(roots)?;
-    let (r, s) = (roots.address(0), strongest.address(0));
-    let (out, mark) = (left_out.address(0), weak.address());
-    queue!(device, f64, couple, shared, raw, values, size, r, theta, DOMINANT, s, out, mark);
+    queue!(device, f64, "inverse_roots", config(nodes), of, values, size, roots);
+    let (roots, cut, mark) = (with_ghosts(roots)?, config(nodes * lanes), weak.address());
+    queue!(device, f64, couple, cut, of, values, size, roots, theta, DOMINANT, strongest, left_out, mark);
     let strongest = with_ghosts(strongest)?;
-    let s = strongest.address(0);
     if !weak.is_set()? {
         return Ok((None, left_out));
     }
     let columns = device.uninitialized(a.graph.entries())?;
-    let to = columns.address(0);
-    queue!(device, f64, strong, shared, raw, values, size, r, theta, s, to);
+    queue!(device, f64, strong, cut, of, values, size, roots, theta, strongest, columns);
     Ok((Some(a.graph.with_columns(columns)), left_out))
 }
 
@@ -62,7 +56,6 @@ pub(super) fn strength<E: From<Error>>(
 /// with the node itself in place of each weak connection.
 pub fn spread(a: &Graph, strong: &Graph) -> Result<Graph> {
     let columns = a.device().uninitialized(a.entries())?;
-    let (raw, from, to) = (a.raw(), strong.raw(), columns.address(0));
-    queue!(a.device(), f64, "spread_strong", config(a.rows()), raw, from, to);
+    queue!(a.device(), f64, "spread_strong", config(a.rows()), a, strong, columns);
     Ok(a.with_columns(columns))
 }
