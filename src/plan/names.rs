@@ -6,10 +6,11 @@ use crate::spelling::same_name;
 use std::fmt;
 use std::str::FromStr;
 
-/// Defines an enum with `name`, and with `ALL`, which lists all variants but those after `internal`.
+/// Defines an enum whose variants have names, by which they are printed, parsed and saved. `ALL` lists those that can be requested: all
+/// but those after `internal`. `$what` is what an error calls them.
 macro_rules! named {
     (
-        $(#[$doc:meta])* $type:ident { $($(#[$of:meta])* $variant:ident = $name:literal,)* }
+        $what:literal $(#[$doc:meta])* $type:ident { $($(#[$of:meta])* $variant:ident = $name:literal,)* }
         internal { $($(#[$of_internal:meta])* $internal:ident = $internal_name:literal,)* }
     ) => {
         $(#[$doc])*
@@ -32,10 +33,30 @@ macro_rules! named {
                 }
             }
         }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        /// Parses a name. Case, blanks and punctuation are ignored: `"cg"`, `"bicg-stab"`, `"two-level"`.
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(name: &str) -> Result<$type> {
+                by_name($what, name, &$type::ALL, $type::name)
+            }
+        }
+
+        saved!(impl[] $type as |this| { name: String = this.name() } => {
+            name.parse().map_err(|_| InconsistentData)
+        });
     };
 }
 
 named! {
+    "method"
     /// A Krylov method.
     Method {
         /// [`Cg`](crate::Cg)
@@ -61,6 +82,7 @@ named! {
 }
 
 named! {
+    "preconditioner"
     /// A preconditioner.
     Preconditioner {
         /// No preconditioner.
@@ -121,36 +143,6 @@ impl Preconditioner {
     }
 }
 
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl fmt::Display for Preconditioner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Parses a name. Case, blanks and punctuation are ignored: `"cg"`, `"BiCgStab"`, `"bicg-stab"`.
-impl FromStr for Method {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Method> {
-        by_name("method", name, &Method::ALL, Method::name)
-    }
-}
-
-/// Parses a name. Case, blanks and punctuation are ignored: `"jacobi"`, `"none"`, `"two-level"`.
-impl FromStr for Preconditioner {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Preconditioner> {
-        by_name("preconditioner", name, &Preconditioner::ALL, Preconditioner::name)
-    }
-}
-
 fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> &'static str) -> Result<N> {
     let found = all.iter().find(|&&one| same_name(name(one), wanted));
     found.copied().ok_or_else(|| Error::Unknown {
@@ -159,12 +151,3 @@ fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> 
         known: all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", "),
     })
 }
-
-macro_rules! saved_by_name {
-    ($($type:ty),*) => {$(
-        saved!(impl[] $type as |this| { name: String = this.name() } => {
-            name.parse().map_err(|_| InconsistentData)
-        });
-    )*};
-}
-saved_by_name!(Method, Preconditioner);
