@@ -179,7 +179,7 @@ impl Line {
             return by_host;
         }
         let on_gpu = [setup, application];
-        // and multiply-adds that take as long as launches or copies
+        // `more`: multiply-adds that take as long as kernel launches, or as copies to and from the host
         let ([setup, application], more) = match preconditioner {
             Preconditioner::Amg => (on_gpu, LAUNCHES),
             Preconditioner::CuDss => (on_gpu, cudss::FIXED),
