@@ -62,8 +62,8 @@ class Factors:
         Raises
         ------
         KryspError
-            If the normwise backward error ``norm(rhs - A @ x) / (norm(A) * norm(x) + norm(rhs))``, in the maximum norm, is above
-            1e-10 (1e-5 in single precision).
+            If the residual is as large as `rhs`, so that the solution is no better than zero, or if the normwise backward error
+            ``norm(rhs - A @ x) / (norm(A) * norm(x) + norm(rhs))``, in the maximum norm, is above 1e-10 (1e-5 in single precision).
         """
         if trans not in ("N", "T", "H"):
             raise ValueError(f"trans must be one of 'N', 'T', 'H'; got {trans!r}")
@@ -124,6 +124,11 @@ class Factors:
                 break
             x, error = better, improved
         if not error <= self._largest:
+        if np.linalg.norm(r) >= np.linalg.norm(rhs) > 0.0:
+            raise _krysp.KryspError(
+                "the matrix is singular to working precision: the residual of the computed solution is as large as the right-hand "
+                "side; try `krysp.solve(A, b)`, whose report describes the attempts"
+            )
             raise _krysp.KryspError(
                 f"the backward error of the solution is {error:.1e}, more than {self._largest:.0e}; the matrix may be nearly singular: try "
                 "`krysp.solve(A, b)`, whose report describes the attempts"
@@ -143,7 +148,8 @@ def splu(A: Matrix, permc_spec: str | None = None, **ignored: Any) -> Factors:
     Raises
     ------
     KryspError
-        If the matrix is singular, or the factors do not fit into memory.
+        If the matrix is singular to rounding (a pivot is at most 64 machine epsilons of the largest number that its column had), or
+        the factors do not fit into memory.
 
     Examples
     --------
@@ -162,7 +168,7 @@ def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     """Returns a function that solves ``A @ x = b`` for a given `b`, called as ``scipy.sparse.linalg.factorized``.
 
     A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric matrix, and one that turns
-    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU.
+    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU. Errors are those of `splu`.
 
     Examples
     --------

@@ -346,8 +346,9 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
     Raises
     ------
     KryspError
-        If the matrix is singular, if the factors do not fit into memory, or if the normwise backward error
-        ``norm(b - A @ x) / (norm(A) * norm(x) + norm(b))``, in the maximum norm, is above 1e-10 (1e-5 in single precision).
+        If the matrix is singular to working precision, if the factors do not fit into memory, if the residual is as large as `b`, so
+        that the solution is no better than zero, or if the normwise backward error ``norm(b - A @ x) / (norm(A) * norm(x) + norm(b))``, in
+        the maximum norm, is above 1e-10 (1e-5 in single precision).
 
     Examples
     --------

@@ -61,6 +61,55 @@ def test_spsolve_raises_where_it_has_no_solution():
         krysp.spsolve(poisson(), np.full(144, np.nan))
 
 
+def neumann(*shape):
+    """The Laplacian on a grid without boundary conditions: singular, with the constants as null space."""
+    a = sp.csr_array((1, 1))
+    for n in shape:
+        a = sp.kronsum(sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n)), a, format="csr")
+    return (a - sp.diags_array(a.sum(axis=1))).tocsr()
+
+
+GRIDS = [(m, m) for m in range(5, 45)] + [(200, 150), (200,), (10, 12, 14)]
+
+
+def test_singular_matrices_are_refused_whatever_rounding_leaves_of_the_last_pivot():
+    numbers = np.random.default_rng(7)
+    for grid in GRIDS:
+        a = neumann(*grid)
+        n = a.shape[0]
+        scale = sp.diags_array(10.0 ** numbers.uniform(-6, 6, n))
+        for singular in (a, (scale @ a @ scale).tocsr()):
+            for b in (numbers.random(n), singular @ numbers.random(n)):
+                with pytest.raises(krysp.KryspError, match="singular"):
+                    krysp.spsolve(singular, b)
+    with pytest.raises(krysp.KryspError, match="singular"):
+        krysp.spsolve(neumann(30, 30).astype(np.float32), numbers.random(900).astype(np.float32))
+
+
+def test_ill_conditioned_matrices_are_solved():
+    numbers = np.random.default_rng(8)
+    a = poisson(30)
+    scale = sp.diags_array(10.0 ** numbers.uniform(-9, 9, 900))
+    # badly scaled, nearly singular, and with a large condition number by nature: a clamped beam
+    beam = sp.diags_array([1.0, -4.0, 6.0, -4.0, 1.0], offsets=[-2, -1, 0, 1, 2], shape=(3000, 3000), format="csr")
+    for given in ((scale @ a @ scale).tocsr(), neumann(30, 30) + 1e-11 * sp.eye_array(900, format="csr"), beam):
+        exact = numbers.random(given.shape[0])
+        b = given @ exact
+        x = krysp.spsolve(given, b)
+        assert np.linalg.norm(given @ x - b) <= 1e-7 * np.linalg.norm(b)
+
+
+def test_a_solution_that_is_no_better_than_zero_is_refused():
+    # one equation is lost in rounding: the residual is as large as b
+    tiny = 1e-25
+    a = sp.csr_array([[1.0, 1.0], [1.0, 1.0 + 2**-52]])
+    with pytest.raises(krysp.KryspError, match="singular"):
+        krysp.spsolve(a, np.array([1.0, 0.5]))
+    # an entry may be small without being lost
+    x = krysp.spsolve(sp.csr_array([[1.0, 0.0], [0.0, tiny]]), np.array([1.0, 1.0]))
+    np.testing.assert_allclose(x, [1.0, 1.0 / tiny])
+
+
 def test_ldl_refuses_unsymmetric_matrices():
     with pytest.raises(ValueError, match="not symmetric"):
         krysp.ldl(sp.csr_array([[1.0, 1.0], [0.0, 1.0]]))

@@ -19,7 +19,7 @@ use super::super::several::{alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::transpose::{is_mirrored, transposed};
-use super::tree::{Both, NONE, Tree, Units, Workspace};
+use super::tree::{Both, Front, NONE, Tree, Units, Workspace};
 use super::{Budget, DirectOptions, condition};
 use crate::error::{Error, Result};
 use crate::formats::derived::check_same_pattern;
@@ -161,6 +161,38 @@ impl<T: Real> Cholesky<T> {
     pub fn condition_estimate(&self) -> Result<f64> {
         let solve = |r: &HostVector<T>, z: &mut HostVector<T>| -> Result<()> { Ok(self.apply(r, z)?) };
         condition::estimate(self.valid()?, &self.space, solve, solve)
+    }
+
+    /// Row with the smallest pivot relative to its diagonal entry, and that ratio `lᵢᵢ² / aᵢᵢ`, which does not depend on the units of
+    /// the unknowns; `None` for a matrix without rows. A ratio of a few thousand machine epsilons or less may be a rounded zero:
+    /// [`scaled_condition_estimate`](Cholesky::scaled_condition_estimate) tells more. `a` must be the matrix that was factorized.
+    ///
+    /// ```
+    /// use krysp::{Cholesky, Csr};
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 1e9), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 4e-9)])?;
+    /// let cholesky = Cholesky::new(&a)?;
+    /// let (_, ratio) = cholesky.smallest_pivot(&a)?.unwrap();
+    /// assert!((ratio - 0.75).abs() < 1e-12);
+    /// // that of [1 0.5; 0.5 1]
+    /// assert!((cholesky.scaled_condition_estimate(&a)? - 3.0).abs() < 1e-9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn smallest_pivot(&self, a: &Csr<T>) -> Result<Option<(usize, f64)>> {
+        self.valid()?;
+        check_same_pattern(&self.pattern, a)?;
+        let diagonal = a.diagonal_entries();
+        let ratio = |variable: u32, root: T| {
+            let (row, root) = (variable as usize, Element::to_f64(root));
+            (row, root * root / Element::to_f64(diagonal[row]))
+        };
+        let of_front = |front: &Front| {
+            let pivots = self.numbers[front.numbers.clone()].iter().step_by(front.height() + 1);
+            let columns = self.tree.order[front.columns.clone()].iter();
+            columns.zip(pivots).map(|(&variable, &root)| ratio(variable, root)).collect::<Vec<_>>()
+        };
+        let ratios = self.tree.fronts.iter().flat_map(of_front);
+        Ok(ratios.min_by(|one, other| one.1.total_cmp(&other.1)))
     }
 
     fn factorise(&mut self, csr: &Csr<T>, budget: Budget) -> Result<()> {

@@ -9,11 +9,13 @@
 //! compare with a vector of alternating signs
 //! ```
 
+use super::super::check_space;
+use super::{Cholesky, Ldl};
 use crate::error::Result;
 use crate::formats::{Csr, Rows};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use krysp_solvers::{Element, Space};
+use krysp_solvers::{Element, LinearOperator, Space};
 
 /// Maximum number of solves with the transpose: Higham reports two for most matrices, and never more than
 /// five.
@@ -82,6 +84,51 @@ pub(super) fn estimate<T: Real>(
     solve(&x, &mut y)?;
     // ‖x‖₁ = 1.5 n for n > 1
     Ok(norm * larger(most, sum(&y) / (1.5 * n as f64)))
+}
+
+/// Declares an estimate for factors of a symmetric matrix.
+macro_rules! scaled_condition_estimate {
+    ($($factors:ident),*) => {$(
+        impl<T: Real> $factors<T> {
+            /// Estimates the condition number of `D^-½ A D^-½`, where `D = |diag A|`, as `condition_estimate` does that of `A`. It
+            /// does not depend on the units of the unknowns. About the inverse of the machine epsilon or more: the matrix is singular
+            /// to working precision. `a` must be the matrix that was factorized.
+            pub fn scaled_condition_estimate(&self, a: &Csr<T>) -> Result<f64> {
+                of_scaled(a, self.domain(), |r, z| Ok(self.apply(r, z)?))
+            }
+        }
+    )*};
+}
+scaled_condition_estimate!(Cholesky, Ldl);
+
+/// Estimates the condition number of a symmetric matrix that is scaled to a diagonal of ones. `solve` applies the inverse of the
+/// unscaled matrix.
+fn of_scaled<T: Real>(
+    a: &Csr<T>,
+    space: &HostSpace<T>,
+    solve: impl Fn(&HostVector<T>, &mut HostVector<T>) -> Result<()>,
+) -> Result<f64> {
+    let root = |entry: T| if entry.is_zero() { T::one() } else { entry.abs().sqrt() };
+    let roots: Vec<T> = a.diagonal_entries().iter().map(|&entry| root(entry)).collect();
+    check_space(a, space)?;
+    let mut sums = vec![0.0; a.cols()];
+    for ((columns, values), &root) in Rows::of(a).iter().zip(&roots) {
+        for (&column, &value) in columns.iter().zip(values) {
+            sums[column as usize] += Element::to_f64(value / root / roots[column as usize]).abs();
+        }
+    }
+    let multiply = |vector: &mut HostVector<T>| {
+        vector.as_mut_slice().iter_mut().zip(&roots).for_each(|(entry, &root)| *entry *= root);
+    };
+    let scaled = |r: &HostVector<T>, z: &mut HostVector<T>| -> Result<()> {
+        let mut own = space.zeros()?;
+        own.as_mut_slice().copy_from_slice(r.as_slice());
+        multiply(&mut own);
+        solve(&own, z)?;
+        multiply(z);
+        Ok(())
+    };
+    estimate(sums.into_iter().fold(0.0, f64::max), space, scaled, scaled)
 }
 
 /// `‖v‖₁`, in double precision.
