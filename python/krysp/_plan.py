@@ -49,7 +49,8 @@ class Plan:
     near_null_space : array of shape (n,) or (n, k), optional
         Basis of the near-null space, as columns: the null space of the operator without boundary conditions.
     null_space : "constant", or array of shape (n,) or (n, k), optional
-        Basis of the null space of a singular symmetric matrix, as columns. It is projected out of `b` and of the solution.
+        Basis of the null space of a singular symmetric matrix, as columns. It is projected out of `b` and of the solution: ``info`` and the
+        report are those of the `b` that remains, and ``report.removed`` is the norm of what was removed.
     symmetric, positive_definite : bool, optional
         Declared properties of the matrix. By default they are detected.
     fields : array of shape (n,), optional

@@ -21,7 +21,8 @@ class Result(tuple):  # type: ignore[type-arg]
         The solution, or the last iterate. Of the shape of `b` if that has several columns.
     info : int
         0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; negative if the method broke down
-        or met a number that is not finite; otherwise the number of iterations. For several columns, the `info` of the first column
+        or met a number that is not finite; otherwise the number of iterations. With a declared null space, `b` is here what remains after
+        its component in the null space was removed (``report.removed``). For several columns, the `info` of the first column
         that did not converge, or 0.
     report : Report
         Outcome and cost of the solve. ``print(report)`` includes advice on what to try next. If there are several columns,

@@ -19,8 +19,13 @@ const WORDS: InterfaceNames = InterfaceNames {
     null_space: None,
 };
 
+/// Smallest fraction of `b` whose removal is printed: rounding leaves 1e-16 to 1e-12 of a `b` that has no component in the null space.
+/// Guess.
+const REMOVED: f64 = 1e-10;
+
 /// Outcome and cost of a solve. ``print(report)`` shows one line, and one more for each attempt of a plan.
 #[pyclass(frozen, module = "krysp")]
+#[derive(Clone)]
 pub(crate) struct Report {
     /// The name of the function that solved: `"cg"`, for example.
     #[pyo3(get)]
@@ -41,7 +46,8 @@ pub(crate) struct Report {
     #[pyo3(get)]
     iterations: usize,
     history: Vec<f64>,
-    /// `norm(b - A @ x)`, computed with the returned `x`.
+    /// `norm(b - A @ x)`, computed with the returned `x`. With a declared null space, `b` is here, and in the other residuals, what
+    /// remained after its component in the null space was removed.
     #[pyo3(get)]
     true_residual: f64,
     /// `norm(b - A @ x) / norm(b)`.
@@ -50,9 +56,13 @@ pub(crate) struct Report {
     /// `norm(b - A @ x) / (norm(A) * norm(x) + norm(b))`, with an estimate of `norm(A)`.
     #[pyo3(get)]
     backward_error: f64,
-    /// `norm(b)`.
+    /// `norm(b)`; with a declared null space, of what remained.
     #[pyo3(get)]
     rhs_norm: f64,
+    /// The norm of the component of `b` in the declared null space, which was removed from `b`; zero without a null space. If it is
+    /// not small, the system has no solution, and `x` is one of least squares.
+    #[pyo3(get)]
+    removed: f64,
     /// The residual norm that counts as converged: `max(rtol * norm(b), atol)`.
     #[pyo3(get)]
     tolerance: f64,
@@ -72,7 +82,7 @@ pub(crate) struct Report {
     /// The memory traffic of the iterations in bytes, computed from a model.
     #[pyo3(get)]
     bytes: u64,
-    /// The estimated condition number of the preconditioned operator, from methods that compute one, or `None`.
+    /// The estimated condition number of the preconditioned matrix `M⁻¹ A`, from methods that compute one, or `None`.
     #[pyo3(get)]
     condition: Option<f64>,
     /// The smallest relative residual that rounding of `x` permits, if the solve ended there.
@@ -99,6 +109,7 @@ impl Report {
             relative_residual,
             backward_error: report.backward_error,
             rhs_norm: report.rhs_norm,
+            removed: report.removed,
             tolerance,
             restarts: report.restarts,
             block: report.block,
@@ -113,6 +124,19 @@ impl Report {
     /// Adds the attempts of a plan, and the seconds of its setup.
     pub(crate) fn of_plan(self, attempts: Vec<String>, setup: f64) -> Report {
         Report { attempts, setup, ..self }
+    }
+
+    /// A sentence about the component of `b` that was removed, if one was.
+    fn removal(&self) -> Option<String> {
+        let fraction = self.removed / self.rhs_norm.hypot(self.removed);
+        // rounding errors of a `b` that has no such component
+        (fraction > REMOVED).then(|| {
+            format!(
+                "a component of norm {:.2e} in the null space, {:.2} % of norm(b), was removed from `b`",
+                self.removed,
+                100.0 * fraction
+            )
+        })
     }
 
     /// The times, with labels.
@@ -146,7 +170,7 @@ macro_rules! by_name {
 }
 
 by_name! { method, outcome, advice, attempts, converged, iterations, history, true_residual, relative_residual,
-backward_error, rhs_norm, tolerance, restarts, block, time, setup, bytes, condition, limit }
+backward_error, rhs_norm, removed, tolerance, restarts, block, time, setup, bytes, condition, limit }
 
 #[pymethods]
 impl Report {
@@ -166,6 +190,18 @@ impl Report {
         PyArray1::from_slice(py, &self.history)
     }
 
+    /// The report of the same solve with `b` and `x` multiplied by `factor`.
+    fn _scaled(&self, factor: f64) -> Report {
+        Report {
+            history: self.history.iter().map(|residual| residual * factor).collect(),
+            true_residual: self.true_residual * factor,
+            rhs_norm: self.rhs_norm * factor,
+            removed: self.removed * factor,
+            tolerance: self.tolerance * factor,
+            ..self.clone()
+        }
+    }
+
     fn __str__(&self) -> String {
         let Report { method, outcome, iterations, relative_residual, .. } = self;
         let times = self.times();
@@ -177,8 +213,12 @@ impl Report {
         let mut text = format!(
             "{method}: {outcome} after {iterations} {noun}{block}, {times}, relative residual {relative_residual:.2e}"
         );
-        if let Some(condition) = self.condition {
-            text += &format!(", condition of the preconditioned operator about {condition:.1e}");
+        // complete factors precondition to about 1
+        if let Some(condition) = self.condition.filter(|&condition| condition >= 1.05) {
+            text += &format!(", condition number of the preconditioned matrix about {condition:.1e}");
+        }
+        if let Some(removal) = self.removal() {
+            text += &format!("; {removal}");
         }
         if let Some(limit) = self.limit {
             text += &format!("; limit due to rounding of `x`: {limit:.1e}");
@@ -200,6 +240,7 @@ impl Report {
             ("iterations", self.iterations.to_string()),
             ("relative residual", format!("{:.2e}", self.relative_residual)),
             ("backward error", format!("{:.2e}", self.backward_error)),
+            ("null space", self.removal().unwrap_or_default()),
             ("time", self.times()),
             ("to try next", escaped(self.advice.as_deref().unwrap_or(""))),
             ("tried", escaped(&self.attempts.join("\n")).replace('\n', "<br>")),
