@@ -112,6 +112,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError
             If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values are
             kept.
+        RuntimeError
+            If the operator is in use, by a solve in another thread or by the solve that called this function.
         """
         _input.refresh(self._core, values, self.dtype, self._given)
 

@@ -46,6 +46,11 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         Parameters
         ----------
         A : Operator, or sparse matrix or array of SciPy
+
+        Raises
+        ------
+        RuntimeError
+            If the preconditioner is in use, by a solve in another thread or by the solve that called this function.
             A matrix with the pattern, the shape and the dtype of the one that the preconditioner was built from.
         """
         if getattr(A, "ndim", 2) == 1:

@@ -1,6 +1,6 @@
 //! Solves on a GPU.
 
-use crate::matrix::{Matrix, Number, Placed, with_either};
+use crate::matrix::{Matrix, Number, Placed, shared, with_either};
 use crate::preconditioner::Ready;
 use crate::report::Report;
 use crate::solve::{Given, Options, System, by_name};
@@ -110,7 +110,8 @@ fn needs_preconditioner_on_gpu() -> PyErr {
 
 /// The CUDA stream of a matrix on a GPU, as a handle for other libraries; `None` in host memory.
 #[pyfunction]
-pub(crate) fn stream(matrix: &Matrix) -> PyResult<Option<usize>> {
+pub(crate) fn stream(matrix: &Bound<'_, Matrix>) -> PyResult<Option<usize>> {
+    let matrix = shared(matrix)?;
     matrix.enter()?;
     Ok(with_either!(&matrix.inner, placed => match placed {
         Placed::Cuda(operator) => Some(operator.domain().gpu().stream() as usize),
@@ -136,7 +137,7 @@ pub(crate) fn solve_on_device<'py>(
     restart: usize,
 ) -> PyResult<(isize, Report)> {
     let options = Options::new(method, rtol, atol, max_iterations, restart)?;
-    let single = matches!(a.cast::<Matrix>()?.try_borrow()?.inner, crate::matrix::Either::Single(_));
+    let single = matches!(shared(a.cast::<Matrix>()?)?.inner, crate::matrix::Either::Single(_));
     match single {
         true => at_addresses::<f32>(&options, a, b, x, guess, m),
         false => at_addresses::<f64>(&options, a, b, x, guess, m),

@@ -1,5 +1,6 @@
 //! Conversion of the library's errors to Python exceptions.
 
+use krysp::SavedFileError;
 use krysp::io::matrix_market::{ReadError, WriteError};
 use pyo3::PyErr;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -25,6 +26,15 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
             "{what} needs at least {needed} bytes, more than the limit of {limit}: use an iterative method, such as \
              `krysp.solve(A, b)`, or `gmres` with `M=krysp.ilut(A)`; factors of a `float32` matrix take half as much"
         ),
+        Error::Saved { path, why: SavedFileError::Kind { saved, here } } => {
+            let is = |what: &str| saved.starts_with(what) && !here.starts_with(what);
+            let advice = match (is("a plan"), is("a matrix")) {
+                (true, _) => "load it with `krysp.Plan.load(path, A)`",
+                (_, true) => "load it with `krysp.Operator.load(path)`",
+                _ => "save again",
+            };
+            format!("{}: expected {here}, but it holds {saved}: {advice}", path.display())
+        }
         _ => error.to_string(),
     };
     match error {

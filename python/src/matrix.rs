@@ -15,7 +15,8 @@ use krysp::{
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::PyClass;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::path::{Path, PathBuf};
@@ -181,12 +182,13 @@ impl<T: Number> Placed<T> {
     }
 
     fn choice(&self) -> String {
-        match self {
+        let text = match self {
             Placed::Given(_) => "CSR, as given".into(),
             Placed::Host(operator) => operator.choice().to_string(),
             #[cfg(feature = "cuda")]
             Placed::Cuda(operator) => operator.choice().to_string(),
-        }
+        };
+        text.replace("`Operator::symmetric`", "`symmetric=True`")
     }
 
     fn bytes(&self) -> usize {
@@ -268,6 +270,22 @@ impl Device {
     }
 }
 
+/// Borrows an object for reading. Returns an error if a `refresh` in another thread changes it.
+pub(crate) fn shared<'py, C: PyClass>(object: &Bound<'py, C>) -> PyResult<PyRef<'py, C>> {
+    let why =
+        "another thread refreshes this operator or preconditioner: wait until its `refresh` has returned";
+    object.try_borrow().map_err(|_| PyRuntimeError::new_err(why))
+}
+
+/// Borrows an object for changing it. Returns an error while it is in use.
+pub(crate) fn exclusive<'py, C: PyClass<Frozen = pyo3::pyclass::boolean_struct::False>>(
+    object: &Bound<'py, C>,
+) -> PyResult<PyRefMut<'py, C>> {
+    let why = "this operator or preconditioner is in use, by another thread or by the solve that called this function: refresh \
+               it when no solve uses it";
+    object.try_borrow_mut().map_err(|_| PyRuntimeError::new_err(why))
+}
+
 /// A matrix in the memory of a device.
 #[pyclass(module = "krysp")]
 pub(crate) struct Matrix {
@@ -331,10 +349,11 @@ impl Matrix {
     }
 
     /// Replaces the values; they are in the order of the arrays that the matrix was made from.
-    fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.enter()?;
-        self.workspaces.forget_values();
-        with_either!(&mut self.inner, placed => {
+    fn refresh(slf: &Bound<'_, Self>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, mut matrix) = (slf.py(), exclusive(slf)?);
+        matrix.enter()?;
+        matrix.workspaces.forget_values();
+        with_either!(&mut matrix.inner, placed => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
             interruptible(py, || placed.refresh(values))?.map_err(refused_values)
@@ -343,26 +362,28 @@ impl Matrix {
 
     /// Replaces the values by those of a matrix with the same pattern, given as the arrays of a SciPy matrix.
     fn refresh_from(
-        &mut self,
+        slf: &Bound<'_, Self>,
         layout: &str,
         shape: (usize, usize),
         first: &Bound<'_, PyAny>,
         second: &Bound<'_, PyAny>,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.enter()?;
-        self.workspaces.forget_values();
+        let mut refreshed = exclusive(slf)?;
+        refreshed.enter()?;
+        refreshed.workspaces.forget_values();
         let (layout, py) = (Layout::named(layout)?, data.py());
-        with_either!(&mut self.inner, placed => {
+        with_either!(&mut refreshed.inner, placed => {
             let a = matrix(layout, shape, first, second, data)?;
             interruptible(py, || placed.refresh_from(&a))?.map_err(raised)
         })
     }
 
     /// `A @ x`
-    fn apply<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.enter()?;
-        with_either!(&self.inner, placed => {
+    fn apply<'py>(slf: &Bound<'py, Self>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, matrix) = (slf.py(), shared(slf)?);
+        matrix.enter()?;
+        with_either!(&matrix.inner, placed => {
             let x = array("x", x)?;
             let x = entries("x", &x)?;
             let y = py.detach(|| placed.apply(x)).map_err(raised_by_solver)?;
@@ -373,13 +394,13 @@ impl Matrix {
     /// Products of `A` with several vectors of `cols` entries, stored one after the other in `x`. Returns the
     /// products, one after the other.
     fn apply_many<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         x: &Bound<'py, PyAny>,
         cols: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.enter()?;
-        with_either!(&self.inner, placed => {
+        let (py, matrix) = (slf.py(), shared(slf)?);
+        matrix.enter()?;
+        with_either!(&matrix.inner, placed => {
             let x = array("x", x)?;
             let columns: Vec<_> = entries("x", &x)?.chunks(cols.max(1)).collect();
             let y = py.detach(|| placed.apply_many(&columns)).map_err(raised_by_solver)?;
@@ -388,20 +409,27 @@ impl Matrix {
     }
 
     /// Saves the matrix in its format.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.enter()?;
-        with_either!(&self.inner, placed => computed(py, || placed.save(&path)).map_err(raised))
+    fn save(slf: &Bound<'_, Self>, path: PathBuf) -> PyResult<()> {
+        let (py, matrix) = (slf.py(), shared(slf)?);
+        matrix.enter()?;
+        with_either!(&matrix.inner, placed => computed(py, || placed.save(&path)).map_err(raised))
     }
 
     /// Loads a saved matrix, to "cpu" or "cuda:0".
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
         let place = Device::named(place)?;
+        let is_other_kind = |error: &krysp::Error| {
+            matches!(error, krysp::Error::Saved { why: SavedFileError::Kind { .. }, .. })
+        };
         let inner = match interruptible(py, || Placed::load(&path, &place))? {
-            Err(krysp::Error::Saved { why: SavedFileError::Kind { .. }, .. }) => {
-                Either::Single(interruptible(py, || Placed::load(&path, &place))?.map_err(raised)?)
-            }
-            double => Either::Double(double.map_err(raised)?),
+            Ok(double) => Either::Double(double),
+            // single precision, unless it is no matrix of this device at all
+            Err(error) if is_other_kind(&error) => match interruptible(py, || Placed::load(&path, &place))? {
+                Err(of_single) if is_other_kind(&of_single) => return Err(raised(error)),
+                single => Either::Single(single.map_err(raised)?),
+            },
+            Err(error) => return Err(raised(error)),
         };
         Ok(Matrix { inner, workspaces: Workspaces::default() })
     }
@@ -420,19 +448,19 @@ impl Matrix {
 
     /// Returns whether rows and columns are stored in another order than the user's.
     #[getter]
-    fn reordered(&self) -> bool {
-        with_either!(&self.inner, placed => placed.is_reordered())
+    fn reordered(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(with_either!(&shared(slf)?.inner, placed => placed.is_reordered()))
     }
 
     /// The chosen format, and why it was chosen.
-    fn choice(&self) -> String {
-        with_either!(&self.inner, placed => placed.choice())
+    fn choice(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(with_either!(&shared(slf)?.inner, placed => placed.choice()))
     }
 
     /// Bytes of the matrix that one matrix-vector product reads.
     #[getter]
-    fn nbytes(&self) -> usize {
-        with_either!(&self.inner, placed => placed.bytes())
+    fn nbytes(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(with_either!(&shared(slf)?.inner, placed => placed.bytes()))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::arrays::{array, entries};
 #[cfg(feature = "cuda")]
 use crate::device::OnGpu;
 use crate::errors::{raised, raised_by_solver};
-use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
+use crate::matrix::{Either, Matrix, Number, Placed, exclusive, image, shared, with_either};
 use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
@@ -252,7 +252,7 @@ fn near_null_space<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>>
 /// An approximation of the Schur complement, by its name or as a matrix of the same element type.
 fn schur<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Schur<T>> {
     if let Ok(matrix) = given.cast::<Matrix>() {
-        let matrix = matrix.borrow();
+        let matrix = shared(matrix)?;
         return match T::of_matrix(&matrix) {
             Some(Placed::Given(csr)) => Ok(Schur::Given(csr.clone())),
             _ => Err(PyTypeError::new_err("schur must have the element type of the matrix")),
@@ -288,12 +288,8 @@ impl Preconditioner {
 impl Preconditioner {
     /// Builds the preconditioner called `name` for a matrix.
     #[new]
-    fn new(
-        py: Python<'_>,
-        name: &str,
-        matrix: &Matrix,
-        options: &Bound<'_, PyDict>,
-    ) -> PyResult<Preconditioner> {
+    fn new(name: &str, matrix: &Bound<'_, Matrix>, options: &Bound<'_, PyDict>) -> PyResult<Preconditioner> {
+        let (py, matrix) = (matrix.py(), shared(matrix)?);
         matrix.enter()?;
         let (inner, text) = match &matrix.inner {
             Either::Single(a) => {
@@ -311,9 +307,10 @@ impl Preconditioner {
     }
 
     /// Rebuilds the preconditioner for a matrix with the same pattern.
-    fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
-        self.enter()?;
-        match (&mut self.inner, &matrix.inner) {
+    fn refresh(slf: &Bound<'_, Self>, matrix: &Bound<'_, Matrix>) -> PyResult<()> {
+        let (py, mut refreshed, matrix) = (slf.py(), exclusive(slf)?, shared(matrix)?);
+        refreshed.enter()?;
+        match (&mut refreshed.inner, &matrix.inner) {
             (Either::Single(ready), Either::Single(a)) => {
                 interruptible(py, || ready.refresh(a))?.map_err(raised)
             }
@@ -325,9 +322,10 @@ impl Preconditioner {
     }
 
     /// `M⁻¹ r`
-    fn apply<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.enter()?;
-        with_either!(&self.inner, ready => {
+    fn apply<'py>(slf: &Bound<'py, Self>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, preconditioner) = (slf.py(), shared(slf)?);
+        preconditioner.enter()?;
+        with_either!(&preconditioner.inner, ready => {
             let r = array("r", r)?;
             let r = entries("r", &r)?;
             let z = py.detach(|| ready.apply(r)).map_err(raised_by_solver)?;
@@ -366,8 +364,8 @@ impl Preconditioner {
     }
 
     /// A description; for multigrid, a table of its levels.
-    fn text(&self) -> &str {
-        &self.text
+    fn text(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(shared(slf)?.text.clone())
     }
 }
 

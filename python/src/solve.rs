@@ -6,7 +6,7 @@ use crate::converted::{self, CopyDecision};
 use crate::device;
 use crate::errors::{raised, raised_by_solver};
 use crate::function::Function;
-use crate::matrix::{Matrix, Number, Placed};
+use crate::matrix::{Matrix, Number, Placed, shared};
 use crate::ordered::Ordered;
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
@@ -104,11 +104,11 @@ impl<'py, T: Number> Given<'py, T> {
         if given.is_none() {
             Ok(Given::Nothing)
         } else if let Ok(matrix) = given.cast::<Matrix>() {
-            let matrix = matrix.try_borrow()?;
+            let matrix = shared(matrix)?;
             matrix.enter()?;
             Ok(Given::Matrix(matrix))
         } else if let Ok(preconditioner) = given.cast::<Preconditioner>() {
-            let preconditioner = preconditioner.try_borrow()?;
+            let preconditioner = shared(preconditioner)?;
             preconditioner.enter()?;
             Ok(Given::Preconditioner(preconditioner))
         } else if let Ok(arrays) = given.cast::<PyTuple>() {
