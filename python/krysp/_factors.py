@@ -41,7 +41,8 @@ class Factors:
         single = matrix.dtype == _input.SINGLE
         self._dtype: np.dtype[Any] = _input.SINGLE if single else _input.DOUBLE
         self._largest = LARGEST_SINGLE if single else LARGEST_DOUBLE
-        self._matrix = matrix.tocsr().astype(self._dtype, copy=False)
+        # a copy: the residuals of later solves are those of the matrix that was factorized
+        self._matrix = matrix.tocsr().astype(self._dtype, copy=True)
         self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
         # the norms ‖A‖∞ and ‖Aᵀ‖∞ (largest row sums of magnitudes)
         self._norms = [float(abs(self._matrix).sum(axis=axis).max()) if matrix.shape[0] else 0.0 for axis in (1, 0)]
@@ -67,7 +68,7 @@ class Factors:
         """
         if trans not in ("N", "T", "H"):
             raise ValueError(f"trans must be one of 'N', 'T', 'H'; got {trans!r}")
-        given = np.asarray(rhs)
+        given = _input.dense(rhs, "rhs")
         return self._solve(given, "rhs", trans != "N").reshape(given.shape)
 
     def condition_estimate(self) -> float:
@@ -123,12 +124,12 @@ class Factors:
             if not improved < error:
                 break
             x, error = better, improved
-        if not error <= self._largest:
         if np.linalg.norm(r) >= np.linalg.norm(rhs) > 0.0:
             raise _krysp.KryspError(
                 "the matrix is singular to working precision: the residual of the computed solution is as large as the right-hand "
                 "side; try `krysp.solve(A, b)`, whose report describes the attempts"
             )
+        if not error <= self._largest:
             raise _krysp.KryspError(
                 f"the backward error of the solution is {error:.1e}, more than {self._largest:.0e}; the matrix may be nearly singular: try "
                 "`krysp.solve(A, b)`, whose report describes the attempts"
@@ -178,4 +179,4 @@ def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     array([1., 1.])
     """
     factors = Factors(A, "direct")
-    return lambda b: factors._solve(np.asarray(b), "b")
+    return lambda b: factors._solve(_input.dense(b, "b"), "b")

@@ -82,6 +82,8 @@ class CuPy:
             _check_shape(array, n, what)
             if array.dtype.kind == "c":
                 raise ValueError(f"{what} is complex, but krysp supports real numbers only: pass `.real` if that is intended")
+            if array.dtype.itemsize > dtype.itemsize:
+                _check_range(array.reshape(-1), what)
             array = self._cupy.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
         return array
 
@@ -122,6 +124,8 @@ class PyTorch:
         """The array as a contiguous vector of `n` entries of this dtype, detached from the autograd graph."""
         if array.shape != (n,) or array.dtype is not self._types[dtype] or not array.is_contiguous():
             _check_shape(array, n, what)
+            if array.element_size() > dtype.itemsize:
+                _check_range(array.reshape(-1), what)
             array = array.to(self._types[dtype]).reshape(-1).contiguous()
         return array.detach()
 
@@ -148,6 +152,12 @@ def _check_shape(array: Any, n: int, what: str) -> None:
     from . import _input  # not at the top: `_input` imports this module
 
     _input.check_shape(tuple(array.shape), n, what)
+
+
+def _check_range(vector: Any, what: str) -> None:
+    from . import _input  # not at the top: `_input` imports this module
+
+    _input.check_range(vector, what, may_vanish=what == "x0")
 
 
 @functools.cache

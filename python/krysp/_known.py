@@ -30,12 +30,12 @@ def checked(
         raise ValueError(f'null_space must be "constant" or an array; got {null_space!r}')
     return {
         "coordinates": None if coordinates is None else _points(coordinates),
-        "components": None if components is None else _indices(components, rows, "components"),
+        "components": None if components is None else indices(components, rows, "components", 3),
         "near_null_space": None if near_null_space is None else _columns(near_null_space, rows, "near_null_space"),
         "null_space": [np.ones(rows)] if constant else None if null_space is None else _columns(null_space, rows, "null_space"),
         "symmetric": None if symmetric is None else bool(symmetric),
         "positive_definite": None if positive_definite is None else bool(positive_definite),
-        "fields": None if fields is None else _indices(fields, rows, "fields"),
+        "fields": None if fields is None else indices(fields, rows, "fields", max(rows, 1)),
     }
 
 
@@ -45,6 +45,8 @@ def _points(given: ArrayLike) -> FloatArray:
     _input.real(points.dtype, "coordinates")
     if points.ndim != 2 or points.shape[1] not in (2, 3):
         raise ValueError(f"coordinates must have shape (points, 2) or (points, 3); got {points.shape}")
+    if len(points) > 1 and (points == points[0]).all():
+        raise ValueError(f"coordinates must differ: all {len(points)} points are at {points[0].tolist()}")
     three = np.zeros((points.shape[0], 3))
     three[:, : points.shape[1]] = points
     return three.ravel()
@@ -60,11 +62,14 @@ def _columns(given: Any, rows: int, what: str) -> list[FloatArray]:
     return [np.array(column, dtype=np.float64) for column in columns.T]
 
 
-def _indices(given: ArrayLike, rows: int, what: str) -> Any:
-    """An array of integers, one for each unknown."""
+def indices(given: ArrayLike, rows: int, what: str, bound: int) -> Any:
+    """An array of integers from 0 to `bound - 1`, one for each unknown."""
     array = np.asarray(given)
     if array.shape != (rows,):
         raise ValueError(f"{what} must have shape ({rows},); got {array.shape}")
     if array.dtype.kind not in "iub":
         raise TypeError(f"{what} must have an integer dtype; got {array.dtype}")
+    outside = np.flatnonzero((array < 0) | (array >= bound))
+    if len(outside):
+        raise ValueError(f"{what} must be integers from 0 to {bound - 1}; unknown {outside[0]} has {array[outside[0]]}")
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -115,7 +115,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         RuntimeError
             If the operator is in use, by a solve in another thread or by the solve that called this function.
         """
-        _input.refresh(self._core, values, self.dtype, self._given)
+        _input.refresh(self._core, values, self.shape, self.dtype, self._given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the matrix in its format, for `load`.
@@ -187,7 +187,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             return _restored, (path.read_bytes(), self.device)
 
     def _matvec(self, x: ArrayLike) -> FloatArray:
-        return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x"))
+        return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x", may_vanish=True))
 
     def _matmat(self, X: ArrayLike) -> FloatArray:
         rows, cols = self.shape
@@ -223,13 +223,15 @@ def _restored(saved: bytes, device: str) -> Operator:
 
 
 def place(device: object) -> str:
-    """The full name of a device, "cpu" or "cuda:<n>", from a name or an object that prints as one."""
+    """The full name of a device, "cpu" or "cuda:<n>", from a name or an object that prints as one. "gpu" means "cuda", as in the
+    program; case does not matter."""
     name = str(device)
-    if name == "auto":
+    full = name.lower().replace("gpu", "cuda")
+    if full == "auto":
         return "cuda:0" if devices() else "cpu"
-    if name == "cuda":
+    if full == "cuda":
         return "cuda:0"
-    if name == "cpu" or (name.startswith("cuda:") and name[5:].isdigit()):
-        return name
+    if full == "cpu" or (full.startswith("cuda:") and full[5:].isdigit()):
+        return full
     shown = repr(name) if len(name) < 20 else f"an object of type {type(device).__name__}"
-    raise ValueError(f'device must be "cpu", "cuda:0" or "auto"; got {shown}')
+    raise ValueError(f'device must be "cpu", "cuda" (the first GPU), "cuda:0", "cuda:1", ... or "auto"; got {shown}')

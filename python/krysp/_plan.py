@@ -39,7 +39,7 @@ class Plan:
     maxiter : int, optional
         Maximum number of iterations of a solve, summed over all attempts; with several right-hand sides, for each of them.
     time_limit : float, optional
-        Maximum duration of a solve in seconds; with several right-hand sides, for each of them.
+        Maximum duration of a solve in seconds; with several right-hand sides, for each of them. Infinity is no limit.
     coordinates : array of shape (nodes, 2) or (nodes, 3), optional
         Coordinates of the nodes, for elasticity: the unknowns are displacements, 2 or 3 consecutive ones for each node. Multigrid
         then uses the rigid body modes as near-null space, which reduces the iterations. With `components`, one row for each unknown.
@@ -54,7 +54,8 @@ class Plan:
     symmetric, positive_definite : bool, optional
         Declared properties of the matrix. By default they are detected.
     fields : array of shape (n,), optional
-        The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures.
+        The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures. Larger numbers are accepted, but no
+        candidate uses more than two fields.
 
     Examples
     --------
@@ -115,8 +116,8 @@ class Plan:
         self.dtype = _input.real(data.dtype, "the matrix")
         self.shape = shape
         # a saved plan belongs to one kind of device; only a new plan can choose
-        where = "auto" if str(device) == "auto" and saved is None else place(device)
-        values = _input.values(data, self.dtype)
+        where = "auto" if str(device).lower() == "auto" and saved is None else place(device)
+        values = _input.values(data, self.dtype, "the matrix")
         self._core = _krysp.Plan(
             layout,
             shape,
@@ -124,11 +125,11 @@ class Plan:
             second,
             values,
             where,
-            rtol,
-            solves,
-            values_change,
-            maxiter,
-            time_limit,
+            None if rtol is None else _input.not_negative(rtol, "rtol"),
+            None if solves is None else _input.count(solves, "solves"),
+            bool(values_change),
+            None if maxiter is None else _input.count(maxiter, "maxiter"),
+            None if time_limit is None else _input.not_negative(time_limit, "time_limit"),
             _known.checked(shape[0], **known),
             saved,
         )
@@ -214,14 +215,14 @@ class Plan:
         if _gpu.is_on_gpu(b):
             host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planning_seconds)
             return Result(_gpu.like(b, host.x), host.info, host.report, host.reports)
-        rhs = np.asarray(b)
+        rhs = _input.dense(b, "b")
         if _input.has_columns(rhs):
             if x0 is not None or n == 0:
                 return one_by_one(self.solve, rhs, x0, n, self.dtype)
             x, ended = self._core.solve_many(_input.columns(rhs, n, self.dtype, "b"), n, planning_seconds)
             return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
-        guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
-        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planning_seconds))
+        guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0", may_vanish=True)
+        return Result(*self._core.solve(_input.vector(rhs, n, self.dtype, "b"), guess, planning_seconds))
 
     def refresh(self, values: ArrayLike | Matrix) -> None:
         """Replaces the values of the matrix; the sparsity pattern must be the same.
@@ -242,7 +243,7 @@ class Plan:
             If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values are
             kept.
         """
-        _input.refresh(self._core, values, self.dtype, self._given)
+        _input.refresh(self._core, values, self.shape, self.dtype, self._given)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
-from . import _input
-from . import _krysp
+from . import _input, _known, _krysp
 from ._krysp import Matrix
 from ._operator import Operator
 from ._types import FloatArray
@@ -46,12 +45,12 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         Parameters
         ----------
         A : Operator, or sparse matrix or array of SciPy
+            A matrix with the pattern, the shape and the dtype of the one that the preconditioner was built from.
 
         Raises
         ------
         RuntimeError
             If the preconditioner is in use, by a solve in another thread or by the solve that called this function.
-            A matrix with the pattern, the shape and the dtype of the one that the preconditioner was built from.
         """
         if getattr(A, "ndim", 2) == 1:
             raise TypeError("a preconditioner must be refreshed with a matrix or an operator, `refresh(A)`; got an array")
@@ -94,7 +93,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         raise TypeError(f"a preconditioner cannot be pickled: build it in each process, `krysp.{self._name}(A)`")
 
     def _matvec(self, x: ArrayLike) -> FloatArray:
-        return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x"))
+        return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x", may_vanish=True))
 
     def __str__(self) -> str:
         return self._core.text()
@@ -141,7 +140,7 @@ def jacobi(A: Operator | GivenMatrix, block: int | None = None) -> Preconditione
     >>> M @ np.ones(2)
     array([0.5 , 0.25])
     """
-    return Preconditioner("jacobi", A, block=block)
+    return Preconditioner("jacobi", A, block=None if block is None else _input.count(block, "block", 1))
 
 
 def ilu0(A: Operator | GivenMatrix) -> Preconditioner:
@@ -181,7 +180,8 @@ def ilut(A: Operator | GivenMatrix, *, drop_tolerance: float = 1e-3, fill: float
     >>> result.info, result.report.iterations < 10
     (0, True)
     """
-    return Preconditioner("ilut", A, drop_tolerance=drop_tolerance, fill=fill)
+    tolerance, fill = _input.number(drop_tolerance, "drop_tolerance"), _input.number(fill, "fill")
+    return Preconditioner("ilut", A, drop_tolerance=tolerance, fill=fill)
 
 
 def ic0(A: Operator | GivenMatrix) -> Preconditioner:
@@ -355,8 +355,13 @@ def amg(
             got = np.shape(near_null_space)
             raise ValueError(f"near_null_space must have shape ({A.shape[0]},) or ({A.shape[0]}, k); got {got}")
         vectors = [array[:, k] for k in range(array.shape[1])]
-    sizes = {"sweeps": sweeps, "max_coarse_size": max_coarse_size, "smooth_finest": smooth_finest}
-    return Preconditioner("amg", A, near_null_space=vectors, strength=strength, **sizes)
+    options = {
+        "strength": _input.number(strength, "strength"),
+        "sweeps": _input.count(sweeps, "sweeps", 1),
+        "max_coarse_size": _input.count(max_coarse_size, "max_coarse_size"),
+        "smooth_finest": None if smooth_finest is None else bool(smooth_finest),
+    }
+    return Preconditioner("amg", A, near_null_space=vectors, **options)
 
 
 def saddle_point(
@@ -399,8 +404,8 @@ def saddle_point(
     >>> result.info, result.report.iterations <= 3
     (0, True)
     """
-    of_unknown = None if fields is None else np.asarray(fields).astype(np.uint8).tolist()
-    return Preconditioner("saddle_point", A, schur=schur, fields=of_unknown, block_diagonal=block_diagonal)
+    of_unknown = None if fields is None else _known.indices(fields, A.shape[0], "fields", 2).tolist()
+    return Preconditioner("saddle_point", A, schur=schur, fields=of_unknown, block_diagonal=bool(block_diagonal))
 
 
 def rigid_body_modes(points: ArrayLike, *, by_component: bool = False) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,8 @@ def cg(
     Parameters
     ----------
     A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
-        A CSR matrix with 32-bit indices is read without a copy. If many more iterations are expected, the matrix is copied to a
-        faster format and reordered.
+        The values of a CSR matrix are read without a copy, the indices are copied and checked: do not change the values during the
+        solve. If many more iterations are expected, the matrix is copied to a faster format and reordered.
     b : array of shape (n,) or (n, k)
         Several columns are solved together, each with the same iterations as alone. On a CPU, except with `gmres` and `fgmres`,
         each iteration has one product of `A` with all columns if `A` and `M` take at least as much memory as eight vectors.
@@ -222,7 +221,7 @@ def gmres(
         Right preconditioner: residuals are those of the original system.
     callback_type : {"x", "pr_norm", "legacy"}, optional
         Argument of the callback: with ``"x"`` the iterate, after each cycle; otherwise the relative residual, after each
-        iteration.
+        iteration. Default: ``"legacy"`` if there is a callback, with a `DeprecationWarning`, as in SciPy.
     block : bool, optional
         As for `cg`, by block GMRES, which stores up to ``restart + 4`` vectors for each column.
 
@@ -298,8 +297,8 @@ def _cycles(
     if callback_type not in (None, "x", "pr_norm", "legacy"):
         raise ValueError(f'callback_type must be "x", "pr_norm" or "legacy"; got {callback_type!r}')
     n = (*np.shape(b), 1)[0]
-    restart = max(1, min(20 if restart is None else restart, n))
-    cycles = 10 * n if maxiter is None else maxiter
+    restart = max(1, min(20 if restart is None else _input.count(restart, "restart", 1), n))
+    cycles = 10 * n if maxiter is None else _input.count(maxiter, "maxiter")
     legacy = callback_type == "legacy"
     most = cycles if legacy else cycles * restart
     of_iterates = callback_type == "x"
@@ -327,13 +326,12 @@ def _run(
     block: bool = False,
 ) -> Result:
     if not (type(rtol) is type(atol) is float and rtol >= 0.0 and atol >= 0.0):
-        _check_tolerance("rtol", rtol)
-        _check_tolerance("atol", atol)
+        rtol, atol = _input.not_negative(rtol, "rtol"), _input.not_negative(atol, "atol")
     if type(b) is not np.ndarray:
         if _gpu.is_on_gpu(b):
             return _of_gpu(method, A, b, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)
-        b = np.asarray(b)
-    rhs = b
+        b = _input.dense(b, "b")
+    rhs: Any = b
     if type(A) is Operator:
         dtype, n, operator = A.dtype, A.shape[0], A._core
         _square(A.shape)
@@ -341,10 +339,11 @@ def _run(
         dtype, n, operator = _operand(A, rhs, None, "the matrix")
     if _input.has_columns(rhs):
         solve = lambda rhs, x0: _run(method, A, rhs, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)  # noqa: E731
-        if n > 0 and x0 is None and callback is None and not (type(A) is Operator and A.device != "cpu"):
+        together = n > 0 and x0 is None and callback is None and not (type(A) is Operator and A.device != "cpu")
+        flat = _input.columns(rhs, n, dtype, "b") if together else None
+        if flat is not None and not any(_scale(column) for column in flat.reshape(-1, n)):
             preconditioner = None if M is None else _preconditioner(M, n, dtype)
             most = _most(maxiter, n)
-            flat = _input.columns(rhs, n, dtype, "b")
             common = (method, operator, flat, n, preconditioner, rtol, atol, most, restart)
             x, ended = _solve_many(*common, bool(block))
             return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
@@ -356,21 +355,46 @@ def _run(
         if x0 != "Mb":
             raise ValueError(f'x0 must be an array or "Mb"; got {x0!r}')
         x0 = rhs if M is None else M @ rhs if hasattr(M, "shape") else M(rhs)
-    guess = None if x0 is None else _input.vector(x0, n, dtype, "x0")
+    guess = None if x0 is None else _input.vector(x0, n, dtype, "x0", may_vanish=True)
     most = _most(maxiter, n)
-    return Result(
-        *_solve(
-            method, operator, rhs, guess, preconditioner, rtol, atol, most, restart, callback, of_iterates
+    scale = _scale(rhs)
+    if scale is None:
+        return Result(
+            *_solve(method, operator, rhs, guess, preconditioner, rtol, atol, most, restart, callback, of_iterates)
         )
+    # multiplications by a power of two are exact
+    wrapped = callback
+    if callback is not None and of_iterates:
+        wrapped = lambda x: callback(x / scale)  # noqa: E731
+    guess = None if guess is None else guess * scale
+    x, info, report = _solve(
+        method, operator, rhs * scale, guess, preconditioner, rtol, atol * scale, most, restart, wrapped, of_iterates
     )
+    return Result(x / scale, info, report._scaled(1.0 / scale))
+
+
+# squares of norms for which the squares of residuals neither overflow nor underflow
+SQUARES = {SINGLE: (1e-20, 1e30), DOUBLE: (1e-240, 1e280)}
+
+
+def _scale(rhs: Any) -> Any:
+    """A power of two by which `rhs` is multiplied for the solve; `None` if squares of its entries are far from overflow and
+    underflow, or if it is zero or not finite."""
+    least, most = SQUARES[rhs.dtype]
+    with np.errstate(over="ignore", under="ignore"):
+        if least <= np.dot(rhs, rhs) <= most:
+            return None
+    largest = float(np.abs(rhs).max()) if len(rhs) else 0.0
+    if largest == 0.0 or not np.isfinite(largest):
+        return None
+    # both the power and its inverse are finite in the element type
+    bound = 1000 if rhs.dtype == DOUBLE else 120
+    return rhs.dtype.type(2.0 ** min(max(-np.frexp(largest)[1], -bound), bound))
 
 
 def _most(maxiter: int | None, n: int) -> int:
     """The maximum number of iterations for the argument `maxiter`."""
-    most = 10 * n if maxiter is None else int(maxiter)
-    if most < 0:
-        raise ValueError(f"maxiter must not be negative; got {maxiter}")
-    return most
+    return 10 * n if maxiter is None else _input.count(maxiter, "maxiter")
 
 
 def _of_gpu(
@@ -401,15 +425,16 @@ def _of_gpu(
     n = A.shape[0]
     _square(A.shape)
     preconditioner = None if M is None else _preconditioner(M, n, A.dtype)
-    most = 10 * n if maxiter is None else int(maxiter)
-    return Result(
-        *_gpu.solve(method, A._core, n, A.dtype, b, x0, preconditioner, rtol, atol, most, restart)
+    result = Result(
+        *_gpu.solve(method, A._core, n, A.dtype, b, x0, preconditioner, rtol, atol, _most(maxiter, n), restart)
     )
-
-
-def _check_tolerance(name: str, tolerance: Any) -> None:
-    if not (isinstance(tolerance, Real) and float(tolerance) >= 0.0):
-        raise ValueError(f"{name} must be a number that is not negative; got {tolerance!r}")
+    least, most = SQUARES[A.dtype]
+    if result.info != 0 and not least <= result.report.rhs_norm**2 <= most:
+        # squares overflow or underflow: in host memory, `b` is scaled
+        guess = None if x0 is None else _gpu.to_host(x0)
+        result = _run(method, A, _gpu.to_host(b), guess, rtol, atol, maxiter, M, None, restart)
+        return Result(_gpu.like(b, result.x), result.info, result.report)
+    return result
 
 
 def _square(shape: tuple[int, ...]) -> None:
@@ -421,13 +446,13 @@ def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any
     """Element type, number of rows, and the argument for the compiled module: CSR arrays, or a function."""
     operator, matvec = given, getattr(given, "matvec", None)
     if matvec is None and not callable(given):
-        given = _input.sparse(given)
+        given = _input.sparse(given, what)
         _square(given.shape)
         if dtype is None:
             single = given.dtype == SINGLE and rhs.dtype == SINGLE
             dtype = SINGLE if single else DOUBLE
             _input.real(given.dtype, what)
-        return dtype, given.shape[0], _input.rows(given, dtype)
+        return dtype, given.shape[0], _input.rows(given, dtype, what)
     if matvec is not None:
         _square(operator.shape)
         n, apply, own = operator.shape[0], matvec, _input.real(operator.dtype, what)
@@ -451,7 +476,7 @@ def _preconditioner(M: Any, n: int, dtype: Any) -> Any:
             raise ValueError(f"the preconditioner must be {n} x {n}, as the matrix is; got {M.shape[0]} x {M.shape[1]}")
         if M.dtype == dtype:
             return M._core
-    rows = _operand(M, np.empty((n,), dtype), dtype, "the preconditioner")
+    rows = _operand(M, np.empty((n,), dtype), dtype, "M")
     if rows[1] != n:
         raise ValueError(f"the preconditioner must have {n} rows, as the matrix has; got {rows[1]}")
     return rows[2]

@@ -1,4 +1,4 @@
-//! NumPy arrays, read without a copy.
+//! NumPy arrays of users: values are read without a copy, indices are copied.
 
 use crate::errors::raised;
 use crate::matrix::Number;
@@ -8,6 +8,7 @@ use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use rayon::prelude::*;
 
 /// Casts a Python object to a one-dimensional array of element type `T`. Error messages call it `what`.
 pub(crate) fn array<'py, T: numpy::Element>(
@@ -28,38 +29,95 @@ pub(crate) fn entries<'a, T: numpy::Element>(
     array.as_slice().map_err(|_| PyValueError::new_err(format!("{what} is not contiguous")))
 }
 
-/// The arrays of a SciPy CSR matrix, as the tuple `(number of columns, indptr, indices, data)`, with indices of 32 bits. The
-/// arrays are not copied; they stay borrowed during the lifetime of this value.
+/// A SciPy CSR matrix, given as the tuple `(number of columns, indptr, indices, data)`. The index arrays are copied, because Python
+/// code that changes them during a solve would otherwise make it read outside of its vectors. The values stay borrowed during the
+/// lifetime of this object: a changed value changes only numbers.
 pub(crate) struct Rows<'py, T: numpy::Element> {
     cols: usize,
-    offsets: PyReadonlyArray1<'py, u32>,
-    columns: PyReadonlyArray1<'py, u32>,
+    offsets: Vec<u32>,
+    columns: Vec<u32>,
     values: PyReadonlyArray1<'py, T>,
+    /// `indptr` and `indices`, for error messages.
+    given: [Bound<'py, PyAny>; 2],
 }
 
 impl<'py, T: Number> Rows<'py, T> {
     pub(crate) fn new(given: &Bound<'py, PyTuple>) -> PyResult<Self> {
+        let (offsets, columns) = (given.get_item(1)?, given.get_item(2)?);
+        if columns.len()? > u32::MAX as usize {
+            return Err(PyValueError::new_err(
+                "the matrix has more than 2**32 - 1 entries: convert it, `krysp.Operator(A)`, and solve with the operator",
+            ));
+        }
         Ok(Rows {
             cols: given.get_item(0)?.extract()?,
-            offsets: array("indptr", &given.get_item(1)?)?,
-            columns: array("indices", &given.get_item(2)?)?,
+            offsets: copied("indptr", &offsets)?,
+            columns: copied("indices", &columns)?,
             values: array("data", &given.get_item(3)?)?,
+            given: [offsets, columns],
         })
     }
 
     pub(crate) fn operator(&self) -> PyResult<CsrRef<'_, T>> {
-        let (offsets, columns) = (entries("indptr", &self.offsets)?, entries("indices", &self.columns)?);
-        CsrRef::new(self.cols, offsets, columns, entries("data", &self.values)?).map_err(raised)
+        let values = entries("data", &self.values)?;
+        CsrRef::new(self.cols, &self.offsets, &self.columns, values).map_err(|error| self.refused(error))
+    }
+
+    /// The exception for invalid indices, with the number that Python has at that position: a copy in 32 bits differs.
+    fn refused(&self, error: krysp::Error) -> PyErr {
+        use krysp::Error;
+        let [offsets, columns] = &self.given;
+        let number = |array: &Bound<'py, PyAny>, position: usize, copy: i128| {
+            array.get_item(position).and_then(|number| number.extract::<i64>()).map_or(copy, i128::from)
+        };
+        raised(match error {
+            Error::Index { position, what, index, bound } => {
+                Error::Index { position, what, index: number(columns, position, index), bound }
+            }
+            Error::Offsets { position, offset, entries } => {
+                Error::Offsets { position, offset: number(offsets, position, offset), entries }
+            }
+            other => other,
+        })
     }
 
     /// The values, if the matrix has exactly the entries of its diagonal.
     pub(crate) fn diagonal(&self) -> PyResult<Option<&[T]>> {
-        let (offsets, columns) = (entries("indptr", &self.offsets)?, entries("indices", &self.columns)?);
+        let (offsets, columns) = (&self.offsets, &self.columns);
         let counts = |all: &[u32]| all.iter().zip(0..).all(|(&entry, at)| entry == at);
         let is_diagonal = columns.len() == self.cols && offsets.len() == self.cols + 1;
         let values = entries("data", &self.values)?;
         Ok((is_diagonal && values.len() == self.cols && counts(offsets) && counts(columns)).then_some(values))
     }
+}
+
+/// Copies an array of 32-bit or 64-bit indices. Those that do not fit become `u32::MAX`, which is out of bounds in every matrix.
+fn copied(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let py = given.py();
+    if given.is_instance_of::<PyArray1<i32>>() {
+        let given = array::<i32>(what, given)?;
+        let given = entries(what, &given)?;
+        Ok(py.detach(|| shortened(given)))
+    } else {
+        let given = array::<i64>(what, given)?;
+        let given = entries(what, &given)?;
+        Ok(py.detach(|| shortened(given)))
+    }
+}
+
+/// Number of indices that one task copies, 64 kB of results. Guess.
+const TASK: usize = 1 << 14;
+
+fn shortened<I: Copy + Sync>(given: &[I]) -> Vec<u32>
+where
+    u32: TryFrom<I>,
+{
+    let shorter = |&index: &I| u32::try_from(index).unwrap_or(u32::MAX);
+    // waking the thread pool takes as long as copying a small array
+    if given.len() <= TASK {
+        return given.iter().map(shorter).collect();
+    }
+    given.par_iter().with_min_len(TASK).map(shorter).collect()
 }
 
 /// The SciPy format that the arrays of a matrix belong to: CSR, CSC or COO.

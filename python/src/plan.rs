@@ -278,7 +278,8 @@ impl Plan {
     ) -> PyResult<Plan> {
         threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Device::named(place)?, data.py());
-        let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
+        // infinite limits, and those that a duration cannot represent
+        let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX));
         let single = data.is_instance_of::<PyArray1<f32>>();
         let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
         let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);

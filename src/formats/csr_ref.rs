@@ -45,7 +45,10 @@ impl<'a, T: Real> CsrRef<'a, T> {
             let (what, got, why) = ("the values", values.len(), "one for each entry");
             return Err(Error::Length { what, got, expected: entries, why });
         }
-        let refused = |position: usize| {
+        let refused = |fall: usize| {
+            // an offset that is too large comes before the fall that it causes
+            let too_large = offsets.iter().position(|&offset| offset as usize > entries);
+            let position = too_large.map_or(fall, |position| position.min(fall));
             let offset = offsets.get(position).map_or(0, |&offset| i128::from(offset));
             Error::Offsets { position, offset, entries }
         };
