@@ -1,6 +1,7 @@
 //! Solves on a GPU.
 
-use crate::matrix::{Matrix, Number, Placed, shared, with_either};
+use crate::borrow::shared;
+use crate::matrix::{Matrix, Number, Placed, with_either};
 use crate::preconditioner::Ready;
 use crate::report::Report;
 use crate::solve::{Given, Options, System, by_name};

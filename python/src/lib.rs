@@ -4,6 +4,7 @@
 //! that the functions here accept. A solve releases the GIL, except while a Python function of the user runs.
 
 mod arrays;
+mod borrow;
 mod converted;
 mod declarations;
 #[cfg(feature = "cuda")]

@@ -1,6 +1,7 @@
 //! Matrices that are converted once, to a format that suits them in the memory of a device, and used for many solves.
 
 use crate::arrays::{Layout, Rows, array, entries, matrix};
+use crate::borrow::{exclusive, shared};
 #[cfg(feature = "cuda")]
 use crate::device::{self, OnGpu};
 use crate::errors::{raised, raised_by_solver};
@@ -15,8 +16,7 @@ use krysp::{
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
-use pyo3::PyClass;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::path::{Path, PathBuf};
@@ -268,22 +268,6 @@ impl Device {
             Device::Given | Device::Host => None,
         }
     }
-}
-
-/// Borrows an object for reading. Returns an error if a `refresh` in another thread changes it.
-pub(crate) fn shared<'py, C: PyClass>(object: &Bound<'py, C>) -> PyResult<PyRef<'py, C>> {
-    let why =
-        "another thread refreshes this operator or preconditioner: wait until its `refresh` has returned";
-    object.try_borrow().map_err(|_| PyRuntimeError::new_err(why))
-}
-
-/// Borrows an object for changing it. Returns an error while it is in use.
-pub(crate) fn exclusive<'py, C: PyClass<Frozen = pyo3::pyclass::boolean_struct::False>>(
-    object: &Bound<'py, C>,
-) -> PyResult<PyRefMut<'py, C>> {
-    let why = "this operator or preconditioner is in use, by another thread or by the solve that called this function: refresh \
-               it when no solve uses it";
-    object.try_borrow_mut().map_err(|_| PyRuntimeError::new_err(why))
 }
 
 /// A matrix in the memory of a device.

@@ -1,10 +1,11 @@
 //! Preconditioners, built for a matrix and refreshed with new values.
 
 use crate::arrays::{array, entries};
+use crate::borrow::{exclusive, shared};
 #[cfg(feature = "cuda")]
 use crate::device::OnGpu;
 use crate::errors::{raised, raised_by_solver};
-use crate::matrix::{Either, Matrix, Number, Placed, exclusive, image, shared, with_either};
+use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
 use crate::watch::interruptible;
 use krysp::{

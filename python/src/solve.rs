@@ -1,12 +1,13 @@
 //! Solves a system by a given method.
 
 use crate::arrays::{Rows, array, entries};
+use crate::borrow::shared;
 use crate::converted::{self, CopyDecision};
 #[cfg(feature = "cuda")]
 use crate::device;
 use crate::errors::{raised, raised_by_solver};
 use crate::function::Function;
-use crate::matrix::{Matrix, Number, Placed, shared};
+use crate::matrix::{Matrix, Number, Placed};
 use crate::ordered::Ordered;
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
