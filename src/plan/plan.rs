@@ -10,7 +10,7 @@ use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Costs, Method, PlannedSolver, Preconditioner, Profile, WorkUnits};
 use crate::error::{Error, Result};
-use crate::formats::{Csr, looks_symmetric, sample_looks_symmetric};
+use crate::formats::{Csr, Format, looks_symmetric, sample_looks_symmetric};
 use crate::host::Host;
 use crate::numbers::Real;
 use crate::preconditioners::SaddleEstimate;
@@ -318,7 +318,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// Checks the declarations, and converts the matrix to its format. Preconditioners are built by the solves.
     pub fn build(&self) -> Result<PlannedSolver<T, M>> {
         self.options.declarations.check(self.a.rows())?;
-        check_declared(self.a, &self.profile)?;
+        check_declared(self.a, self.profile.declared, self.profile.looks_symmetric())?;
         self.options.declarations.check_null_space(self.a)?;
         if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
             // nearly symmetric, but declared symmetric: `values_change` rules out formats that store one triangle, which would change the
@@ -330,6 +330,22 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// Checks new values against the declarations, as [`Plan::build`] does; symmetry in a sample of rows first.
+    pub(super) fn check_new_values(&self, values: &[T]) -> Result<()> {
+        let declared = self.settings.profile.declared;
+        let Declared { symmetric, positive_definite, null_space, .. } = declared;
+        if !null_space && symmetric != Some(true) && positive_definite != Some(true) {
+            return Ok(());
+        }
+        let mut new = Csr::clone(&self.matrix);
+        match &self.user_order {
+            Some(order) => order.refresh(values, &mut new)?,
+            None => new.refresh(values)?,
+        }
+        self.settings.options.declarations.check_null_space(&new)?;
+        check_declared(&new, declared, sample_looks_symmetric(&new, self.scheduler.found.refreshes))
+    }
+
     /// Returns whether the new values of a refresh are symmetric to rounding. All are compared if the format stores one triangle; otherwise
     /// a sample, and the others if it differs from the earlier values: a mistake then costs iterations only, and comparing all values takes
     /// longer than an iteration. If symmetry is declared and the format stores all values, nothing is compared. Where symmetry changes, and

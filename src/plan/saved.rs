@@ -75,7 +75,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Loads a solver that [`PlannedSolver::save`] wrote, for a matrix with the same pattern, on the same kind of machine. If its values
-    /// differ, they are taken as by [`PlannedSolver::refresh`].
+    /// differ, they are taken as by [`PlannedSolver::refresh`], which checks the declarations in the file.
     ///
     /// Returns [`Error::Saved`](crate::Error::Saved), with the reason, for a file of another kind, version, processor or matrix, and for
     /// one that is truncated or has any changed bit. A product with a random vector, of the stored matrix and of its format, is compared
@@ -130,8 +130,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if other_values {
             // the matrix has them, the operator of the file has not
             solver.replace_values(a.entries())?;
-        } else if stale {
-            solver.scheduler.mark_stale();
+        } else {
+            solver.settings.options.declarations.check_null_space(&solver.matrix)?;
+            if stale {
+                solver.scheduler.mark_stale();
+            }
         }
         if agrees(a, &*solver.matrix)? && agrees(a, solver.operator()?)? {
             return Ok(solver);

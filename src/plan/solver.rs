@@ -238,13 +238,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// off; [`Attempt::preparation`] reports it. If the new values are symmetric and the earlier ones were not, or the reverse, the
     /// candidates are those of a plan for the new values, unless [`Plan::symmetric`] declares the symmetry.
     ///
-    /// If all values are equal to the current ones, nothing is renewed.
+    /// If all values are equal to the current ones, nothing is renewed. Declarations are checked for the new values with the errors of
+    /// [`Plan::build`], which leave the old values in place; declared symmetry is checked in a sample of rows.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         if self.has_values(values) { Ok(()) } else { self.replace_values(values) }
     }
 
     /// Replaces the values of the matrix and of the operator.
     pub(super) fn replace_values(&mut self, values: &[T]) -> Result<()> {
+        self.check_new_values(values)?;
         let matrix = Arc::make_mut(&mut self.matrix);
         match &self.user_order {
             Some(order) => order.refresh(values, matrix)?,
