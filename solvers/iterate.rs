@@ -123,7 +123,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             if let ControlFlow::Break(outcome) =
                 self.start_again(of, x, workspace, threshold, outcome, &mut restarts)?
             {
-                return Ok(outcome);
+                return self.best_solution(of, x, workspace, outcome);
             }
         }
     }
@@ -169,6 +169,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             let outcome = converged(first, threshold, &self.report, x, workspace.length)?;
             return Ok(ControlFlow::Break(outcome));
         }
+        workspace.fallback.keep_guess(x, first, guess == Arithmetic::Zero)?;
         Ok(ControlFlow::Continue(threshold))
     }
 
@@ -236,6 +237,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         }
         self.report.restarts += 1;
         restarts.before = truth;
+        workspace.fallback.keep_iterate(x, truth)?;
         if self.method.cycle(workspace.space.len()).is_none() {
             workspace.fold(x)?;
         }
@@ -281,7 +283,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
 
     /// Starts the method at `x`. Stores the true residual and the backward error `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)` in
     /// the report and returns the residual.
-    fn start(
+    pub(crate) fn start(
         &mut self,
         of: Problem<'_, V>,
         x: &V,
@@ -307,7 +309,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
 
     /// Lower bound of the condition number of `A`: `‖A‖ ‖x‖` divided by the larger of the initial residual
     /// and `‖b‖`.
-    fn condition_from_below(&self) -> f64 {
+    pub(crate) fn condition_from_below(&self) -> f64 {
         let report = &self.report;
         let scale = report.true_residual / report.backward_error - report.rhs_norm;
         scale / report.rhs_norm.max(report.history[0])

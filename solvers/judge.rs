@@ -101,6 +101,11 @@ impl<V: Vector> Judge<'_, V> {
         if residual > self.stopping.divergence * report.history[0] {
             return Ok(Some(Outcome::Diverged));
         }
+        // A method with cycles has not updated `x` since the start of the cycle. The residual of conjugate gradients
+        // is not what they minimize, so plateaus are common.
+        if !self.has_cycles && workspace.lanczos.is_empty() && detector.is_on_plateau(iteration) {
+            workspace.keep_iterate(self.on.a, b, x)?;
+        }
         let evidence = if check_due {
             let epsilon = V::Elem::EPSILON;
             let lanczos = &workspace.lanczos;

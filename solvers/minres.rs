@@ -25,8 +25,9 @@
 //! it is that of 14. Memory: seven vectors. On a GPU the sums and square roots of scalars take seven launches
 //! of one thread.
 //!
-//! If `A` is singular and `b` is not in its range, the residual decreases to its minimum, where the method
-//! stagnates or breaks down.
+//! If `A` is singular and `b` is not in its range, the residual decreases to its minimum and stays there, until
+//! rounding errors let `x` grow along the null space: `|φ|` then decreases below the minimum, and `‖b − A x‖`
+//! grows. The driver returns an iterate from before (`fallback.rs`), which nearly has the least residual.
 
 use crate::Condition::Positive;
 use crate::{

@@ -5,21 +5,27 @@ use std::fmt;
 use std::time::Duration;
 
 /// Outcome of a solve.
+///
+/// The `x` of a solve that did not converge has no larger residual than the initial guess: if the last iterate
+/// has one, `x` is an earlier iterate or the guess. An exception are conjugate gradients that a limit, a token
+/// or a rule has ended: their last iterate is returned if its recomputed residual agrees with that of the
+/// recurrence, because the error may have decreased in the energy norm while the residual increased.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The recomputed residual meets the tolerance: `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`.
     Converged,
-    /// The iteration limit is reached; `x` is the last iterate.
+    /// The iteration limit is reached; `x` is the last iterate, unless an earlier solution has a smaller residual
+    /// (see [`Outcome`]).
     IterationLimit,
-    /// The time limit is reached; `x` is the last iterate.
+    /// The time limit is reached; `x` is as for the iteration limit.
     TimeLimit,
     /// A [`CancelToken`](crate::CancelToken) was cancelled.
     Cancelled,
     /// A closure given to [`Solver::stop_when`](crate::Solver::stop_when) returned true.
     Stopped,
     /// A number that the method divides by is zero, negative or not finite where it must not be; `x` is the
-    /// last valid iterate.
+    /// last valid iterate, or an earlier solution with a smaller residual.
     Breakdown {
         /// Name of the number.
         what: &'static str,
@@ -31,7 +37,8 @@ pub enum Outcome {
     /// The residual grew to more than [`Stopping::divergence`](crate::Stopping::divergence) times its initial
     /// value.
     Diverged,
-    /// The tolerance will not be reached, for the reason given; `x` is the last iterate.
+    /// The tolerance will not be reached, for the reason given; `x` is the last iterate, or an earlier solution
+    /// with a smaller residual.
     Stagnated(Evidence),
     /// The tolerance is smaller than the residual that rounding `x` to its element type leaves, and the
     /// residual has reached that limit. No solution of this element type can be much better.

@@ -101,11 +101,16 @@ pub(crate) struct StagnationDetector {
     /// No check before this iteration, because on a small system a check takes as long as some hundred
     /// iterations.
     next_check: usize,
+    /// First iteration at which a plateau is reported again.
+    next_plateau: usize,
 }
 
 /// The solve ends if the predicted iterations exceed the allowed ones by this factor. It is large because
 /// convergence may become faster (superlinear). Guess.
 const TOO_FAR: f64 = 4.0;
+/// Minimum number of iterations without a decrease of the residual until an iterate is kept. A guess: few, because
+/// the iterates of small singular systems grow soon.
+const PLATEAU: usize = 4;
 /// Minimum number of allowed iterations assumed by the rate criterion: a caller who allows few wants all of
 /// them. Guess.
 const LEAST_ALLOWED: usize = 10_000;
@@ -118,7 +123,19 @@ impl StagnationDetector {
             best: residual,
             best_at: iteration,
             next_check: 0,
+            next_plateau: 0,
         }
+    }
+
+    /// Returns whether the residual has not decreased for [`PLATEAU`] iterations and a quarter of all. True for few
+    /// iterations: their distance doubles.
+    pub(crate) fn is_on_plateau(&mut self, iteration: usize) -> bool {
+        let all = iteration - self.began;
+        let on_plateau = iteration - self.best_at >= PLATEAU.max(all / 4) && iteration >= self.next_plateau;
+        if on_plateau {
+            self.next_plateau = iteration + all;
+        }
+        on_plateau
     }
 
     /// Records a residual. Returns whether the solve should be checked now.
@@ -199,6 +216,24 @@ mod tests {
         assert_eq!(first_check(|k| 1.0 / (1.0 + k as f64)), None);
         let fell_for_a_thousand = first_check(|k| (k.min(1000) as f64 * -0.01).exp());
         assert!(fell_for_a_thousand.is_some_and(|k| (1990..=2000).contains(&k)), "{fell_for_a_thousand:?}");
+    }
+
+    #[test]
+    fn few_iterations_of_a_plateau_are_reported() {
+        let mut detector = StagnationDetector::new(WINDOW, 0, 1.0);
+        let found: Vec<usize> = (1..=100)
+            .filter(|&k| {
+                detector.note_residual(k, 1.0);
+                detector.is_on_plateau(k)
+            })
+            .collect();
+        assert_eq!(found, [4, 8, 16, 32, 64]);
+        let mut falls = StagnationDetector::new(WINDOW, 0, 1.0);
+        let falling = |k: usize| {
+            falls.note_residual(k, 0.9_f64.powi(k as i32));
+            falls.is_on_plateau(k)
+        };
+        assert!(!(1..=100).any(falling));
     }
 
     #[test]

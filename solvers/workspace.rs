@@ -3,6 +3,7 @@
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
 use crate::driver::Operators;
+use crate::fallback::Fallback;
 use crate::verdict::norm;
 use crate::{
     Element, LinearOperator, Method, Result, Space, SpaceOf, Steps, Symmetry, Vector, plain_residual,
@@ -21,7 +22,9 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     folded: Option<V>,
     /// True if `folded` holds a part of the solution.
     is_folded: bool,
-    /// Two vectors of workspace for norms and rounding limits.
+    /// Earlier solutions, for solves that fail.
+    pub(crate) fallback: Fallback<V>,
+    /// Two vectors of workspace for norms, residuals and rounding limits.
     scratch: Option<[V; 2]>,
     /// `‖x‖` at the last start of the method.
     pub(crate) length: f64,
@@ -37,19 +40,21 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
 pub(crate) struct PerColumn<V> {
     folded: Option<V>,
     is_folded: bool,
+    fallback: Fallback<V>,
     lanczos: Vec<[f64; 2]>,
 }
 
 impl<V> Default for PerColumn<V> {
     fn default() -> Self {
-        PerColumn { folded: None, is_folded: false, lanczos: Vec::new() }
+        PerColumn { folded: None, is_folded: false, fallback: Fallback::default(), lanczos: Vec::new() }
     }
 }
 
-impl<V> PerColumn<V> {
+impl<V: Vector> PerColumn<V> {
     /// Resets for a new solve: no part of the solution is accumulated separately.
     pub(crate) fn begin(&mut self) {
         self.is_folded = false;
+        self.fallback.begin();
         self.lanczos.clear();
     }
 }
@@ -71,6 +76,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             rhs: None,
             folded: None,
             is_folded: false,
+            fallback: Fallback::default(),
             scratch: None,
             length: f64::NAN,
             symmetry: None,
@@ -83,12 +89,14 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     pub(crate) fn exchange(&mut self, other: &mut PerColumn<V>) {
         std::mem::swap(&mut self.folded, &mut other.folded);
         std::mem::swap(&mut self.is_folded, &mut other.is_folded);
+        std::mem::swap(&mut self.fallback, &mut other.fallback);
         std::mem::swap(&mut self.lanczos, &mut other.lanczos);
     }
 
     /// Begins a solve: nothing is folded yet.
     pub(crate) fn begin(&mut self) {
         self.is_folded = false;
+        self.fallback.begin();
         self.lanczos.clear();
     }
 
@@ -124,6 +132,18 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         whole.copy_from(x);
         whole.axpy(&V::Elem::one().into(), folded);
         Ok(whole)
+    }
+
+    /// Keeps the current solution if its recomputed residual is the smallest so far. Takes one product.
+    pub(crate) fn keep_iterate(&mut self, a: &dyn LinearOperator<Vector = V>, b: &V, x: &V) -> Result<()> {
+        let [whole, r] = Self::scratch(&mut self.scratch, &self.space)?;
+        whole.copy_from(x);
+        if let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) {
+            whole.axpy(&V::Elem::one().into(), folded);
+        }
+        plain_residual(a, b, whole, r)?;
+        let residual = norm::<V>(r.norm_squared())?;
+        self.fallback.keep_iterate(whole, residual)
     }
 
     /// Two vectors of workspace, allocated on first use.

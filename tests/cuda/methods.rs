@@ -136,6 +136,37 @@ fn null_spaces_are_removed_as_on_the_host() {
     assert!(Cg::new(&op).null_space(&[laws::numbers::<f64>(b.len(), 9)]).is_err());
 }
 
+gpu_test!(unconverged_solves_return_no_worse_solution_than_the_guess);
+fn unconverged_solves_return_no_worse_solution_than_the_guess() {
+    let gpu = gpu();
+    let a = krysp::gallery::neumann::<f64>(&[30, 30]).unwrap();
+    let b: Vec<f64> = (0..900).map(|i| matrices::unit(matrices::mix(i))).collect();
+    let least = b.iter().sum::<f64>().abs() / 30.0;
+    let op = a.to(&gpu).unwrap();
+    for limit in [100, 300, 10_000] {
+        let solution = Minres::new(&op).max_iterations(limit).solve(&b).unwrap();
+        let found = residual(&a, &b, &solution.x);
+        assert!(found <= 1.01 * least, "{limit}: {found:e}, at least {least:e}, {}", solution.report);
+        assert!((found - solution.report.true_residual).abs() <= 1e-6 * found, "{}", solution.report);
+    }
+    let guess = vec![1e-3; 900];
+    let first = residual(&a, &b, &guess);
+    for solution in [
+        Cg::new(&op).solve_from(&b, &guess).unwrap(),
+        Fcg::new(&op).solve_from(&b, &guess).unwrap(),
+        BiCgStab::new(&op).solve_from(&b, &guess).unwrap(),
+        Idr::new(&op).solve_from(&b, &guess).unwrap(),
+        Gmres::new(&op).solve_from(&b, &guess).unwrap(),
+    ] {
+        let found = residual(&a, &b, &solution.x);
+        assert!(
+            !solution.report.converged() && found <= (1.0 + 1e-10) * first,
+            "{found:e}, {}",
+            solution.report
+        );
+    }
+}
+
 gpu_test!(polynomials_precondition_as_on_the_host);
 fn polynomials_precondition_as_on_the_host() {
     let gpu = gpu();

@@ -186,7 +186,14 @@ fn a_better_guess_saves_iterations() {
 #[test]
 fn an_indefinite_matrix_breaks_cg_down_at_the_last_sound_iterate() {
     let values: Vec<f64> = (1..=30).map(|i| if i == 7 { -0.5 } else { f64::from(i) }).collect();
-    let (a, b) = (diagonal(&values), vec![1.0; 30]);
+    let (a, mut b) = (diagonal(&values), vec![1.0; 30]);
+    // the residual of the last iterate exceeds that of zero
+    let report = Cg::new(&a).rtol(1e-12).max_iterations(6).solve(&b).unwrap().report;
+    assert!(report.true_residual > 5.0 * report.rhs_norm, "{report}");
+    let Solution { x, report } = Cg::new(&a).rtol(1e-12).solve(&b).unwrap();
+    assert!(matches!(report.outcome, Outcome::Breakdown { iteration: 7, .. }), "{report}");
+    assert_eq!((x, report.true_residual), (vec![0.0; 30], report.rhs_norm));
+    b[6] = 0.1;
     let Solution { x, report } = Cg::new(&a).rtol(1e-12).solve(&b).unwrap();
     let Outcome::Breakdown { what: "⟨p, Ap⟩", value, iteration } = report.outcome else {
         panic!("{report}")

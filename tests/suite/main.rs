@@ -44,6 +44,7 @@ mod strict;
 mod theory;
 mod truth;
 mod two_level;
+mod unconverged;
 mod vectors_moved;
 mod vocabulary;
 mod wrappers;
