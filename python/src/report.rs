@@ -7,7 +7,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-/// Python's names for the options and methods that advice mentions. The functions for single methods take no null space.
+/// Python's names for the options and methods that advice mentions. The functions for single methods take no null space,
+/// so advice names a function that does.
 const WORDS: InterfaceNames = InterfaceNames {
     max_iterations: "`maxiter`",
     time_limit: "`time_limit`",
@@ -16,7 +17,7 @@ const WORDS: InterfaceNames = InterfaceNames {
     minres: "`minres`",
     bicgstab: "`bicgstab`",
     restart: Some("`restart`"),
-    null_space: None,
+    null_space: Some("`null_space` of `krysp.solve`"),
 };
 
 /// Smallest fraction of `b` whose removal is printed: rounding leaves 1e-16 to 1e-12 of a `b` that has no component in the null space.

@@ -13,7 +13,7 @@ pub(crate) const WORDS: InterfaceNames = InterfaceNames {
     minres: "`--method minres`",
     bicgstab: "`--method bicgstab`",
     restart: None,
-    null_space: None,
+    null_space: Some("`--null-space`"),
 };
 
 /// True if reports go to standard error, because data is written to standard output.
