@@ -175,7 +175,8 @@ where
     }
 
     fn bytes(&self) -> usize {
-        self.degree * self.a.bytes() + (self.degree + 1) * self.m.bytes()
+        let applications = self.degree.saturating_add(1).saturating_mul(self.m.bytes());
+        self.degree.saturating_mul(self.a.bytes()).saturating_add(applications)
     }
 
     fn replays(&self) -> bool {

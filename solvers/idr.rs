@@ -80,9 +80,9 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Sets the number of shadow vectors `s`, 4 by default. A cycle is `s + 1` iterations.
+    /// Sets the number of shadow vectors `s`, 4 by default and at most 64. A cycle is `s + 1` iterations.
     pub fn shadow_vectors(mut self, count: usize) -> Self {
-        self.driver.method.shadow_vectors = count.max(1);
+        self.driver.method.shadow_vectors = count.clamp(1, 64);
         self.driver.forget_workspace();
         self
     }

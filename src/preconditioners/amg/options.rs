@@ -13,7 +13,7 @@ pub struct AmgOptions {
     /// strongest connection of one of its two nodes. For anisotropic coefficients, larger values coarsen
     /// along the strong direction only.
     pub strength: f64,
-    /// Sweeps of the smoother before and after each coarse correction: at least one.
+    /// Sweeps of the smoother before and after each coarse correction: 1 to 100.
     pub sweeps: usize,
     /// A level with at most this many rows is inverted.
     pub max_coarse_size: usize,
@@ -34,14 +34,17 @@ impl Default for AmgOptions {
     }
 }
 
+/// Maximum number of sweeps. A guess: far more than ever pay off.
+const MAX_SWEEPS: usize = 100;
+
 impl AmgOptions {
     pub(crate) fn check(&self) -> Result<()> {
         let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
         if !(0.0..=1.0).contains(&self.strength) {
             return refused("strength", self.strength.to_string(), "0 to 1");
         }
-        if self.sweeps == 0 {
-            return refused("sweeps", "0".into(), "at least one");
+        if !(1..=MAX_SWEEPS).contains(&self.sweeps) {
+            return refused("sweeps", self.sweeps.to_string(), "1 to 100");
         }
         if self.max_coarse_size > LARGEST {
             return refused("max_coarse_size", self.max_coarse_size.to_string(), "at most 8192");

@@ -165,8 +165,9 @@ impl<'a, T: Real> Elimination<'a, T> {
             pivot = if pivot < T::zero() { -least } else { least };
             self.replaced_pivots += 1;
         }
-        keep_largest(&mut self.left, below + self.limit);
-        keep_largest(&mut self.right, (columns.len() - below).saturating_sub(1) + self.limit);
+        keep_largest(&mut self.left, below.saturating_add(self.limit));
+        let right = (columns.len() - below).saturating_sub(1);
+        keep_largest(&mut self.right, right.saturating_add(self.limit));
         self.store_row(i, pivot);
         Ok(scanned)
     }
