@@ -37,6 +37,30 @@ impl<T: Real> Csr<T> {
         })
     }
 
+    /// The error for a matrix that is not symmetric: names a pair of entries that differ by more than a
+    /// millionth of `max(|aᵢⱼ|, |aⱼᵢ|, √|aᵢᵢ aⱼⱼ|)`. `None` for symmetric matrices and for a triangle alone. For
+    /// the message of a factorization that has failed.
+    pub(crate) fn asymmetry(&self) -> Option<Error> {
+        let beyond = |side: fn(usize, usize) -> bool| {
+            let has = |row: usize| self.row_columns(row).iter().any(|&col| side(col as usize, row));
+            find_row(self.rows(), 2, &has).is_some()
+        };
+        if !(beyond(|col, row| col < row) && beyond(|col, row| col > row)) {
+            return None;
+        }
+        let diagonal = self.diagonal_entries();
+        let check = |row: usize, col: usize, value: T| {
+            let mirrored = self.get(col, row).unwrap_or_default().to_f64();
+            let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
+            let value = value.to_f64();
+            match (value - mirrored).abs() > 1e-6 * scale.max(value.abs()).max(mirrored.abs()) {
+                true => Err(Error::NotSymmetric { row, col, value, mirrored }),
+                false => Ok(()),
+            }
+        };
+        self.check_entries(check).err()
+    }
+
     /// Calls `check(row, column, value)` for every entry and returns the first error.
     pub(super) fn check_entries(&self, check: impl Fn(usize, usize, T) -> Result<()> + Sync) -> Result<()> {
         let check_row = |row: usize| {

@@ -11,6 +11,7 @@
 //! 2. several modes, as in smoothed aggregation (Vaněk, Mandel and Brezina 1996), and as there linearly
 //!    dependent restrictions are dropped.
 
+use super::amg::modes::check_modes;
 use super::{check_space, check_square};
 use crate::error::{Error, Result};
 use crate::formats::pattern::{by_rows, place_of};
@@ -87,6 +88,7 @@ impl<T: Real> CoarseSpace<T> {
             let (what, expected) = ("the number of modes", "at least one");
             return Err(Error::Option { what, got: "0".into(), expected });
         }
+        check_modes(modes)?;
         let (size, _) = node_rows(csr.pattern());
         let mut coarse = CoarseSpace::aggregated(csr, size, modes.len(), unknowns)?;
         let loaded = modes.par_iter().map(|mode| Ok(coarse.space.vector(mode.as_ref())?));

@@ -9,8 +9,9 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
-    Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator,
-    Permutation, Real, Sell, Side, SinglePrecision, Spai, Sparsity,
+    Amg, AmgOptions, Bf16, BiCgStab, Cg, Chebyshev, Cholesky, CoarseSpace, Composed, Csr, Error, Fsai,
+    HostVector, Ic0, Idr, Ilu0, Ilut, IlutOptions, Isai, Jacobi, LinearOperator, Permutation, Real, Sell,
+    Side, SinglePrecision, Spai, Sparsity, gallery,
 };
 
 /// Checks the laws of operators, for preconditioners built and applied on different numbers of threads.
@@ -124,6 +125,64 @@ fn fsai_stored_in_fewer_bits() {
         let (double, single, half) = (solve(&double), solve(&single), solve(&half));
         println!("iterations: f64 {double}, f32 {single}, bf16 {half}");
         assert!(double.abs_diff(single) <= 2 && 10 * half <= 11 * double, "{double} {single} {half}");
+    }
+}
+
+/// Options may be as large as their type allows.
+#[test]
+fn the_largest_options_do_not_overflow() {
+    let a = gallery::poisson::<f64>(&[8, 8]).unwrap();
+    let b = matrices::vector(64);
+    let ilut = Ilut::with(&a, IlutOptions { fill: f64::INFINITY, ..IlutOptions::default() }).unwrap();
+    let complete = Ilut::with(&a, IlutOptions { fill: 1e3, ..IlutOptions::default() }).unwrap();
+    assert_eq!(ilut.entries(), complete.entries());
+    assert!(Idr::new(&a).shadow_vectors(usize::MAX).solve(&b).unwrap().report.converged());
+    let jacobi = Jacobi::new(&a).unwrap();
+    let chebyshev = Chebyshev::with_bounds(&a, jacobi, usize::MAX, [0.1, 2.0]).unwrap();
+    assert_eq!(chebyshev.bytes(), usize::MAX);
+    for sweeps in [0, usize::MAX] {
+        let options = AmgOptions { sweeps, ..AmgOptions::default() };
+        let error = Amg::with::<Vec<f64>>(&a, &[], options).unwrap_err();
+        assert!(error.to_string().contains("sweeps"), "{error}");
+    }
+}
+
+/// What is wrong with a matrix or a near-null space is said in its words.
+#[test]
+fn refusals_name_the_property_that_is_missing() {
+    let a = gallery::poisson::<f64>(&[30, 30]).unwrap();
+    let changed = |change: &dyn Fn(usize, usize, f64) -> f64| {
+        let values: Vec<f64> = a.triplets().map(|(i, j, value)| change(i, j, value)).collect();
+        a.with_values(&values).unwrap()
+    };
+    let indefinite = changed(&|i, j, value| if i == j { value - 1.7 } else { value });
+    let error = Amg::new(&indefinite).unwrap_err();
+    assert!(error.to_string().contains("not positive definite"), "{error}");
+    assert!(!matches!(error, Error::Solver(_)), "{error}");
+    let error = Cholesky::new(&indefinite).unwrap_err();
+    assert!(matches!(error, Error::NotPositive { .. }), "{error}");
+    let unsymmetric = changed(&|i, j, value| {
+        if i > j {
+            2.0 * value
+        } else if i < j {
+            value
+        } else {
+            value - 1.7
+        }
+    });
+    let error = Cholesky::new(&unsymmetric).unwrap_err();
+    assert!(matches!(error, Error::NotSymmetric { .. }), "{error}");
+    // one triangle is enough
+    let lower: Vec<_> = indefinite.triplets().filter(|&(i, j, _)| i >= j).collect();
+    let error = Cholesky::new(&Csr::from_triplets(900, 900, &lower).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::NotPositive { .. }), "{error}");
+    let mut mode = vec![1.0; 900];
+    mode[7] = f64::NAN;
+    for error in [
+        Amg::with_near_null_space(&a, &[&mode]).unwrap_err(),
+        CoarseSpace::with_near_null_space(&a, 100, &[&mode]).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("entry 7 of vector 0 is NaN"), "{error}");
     }
 }
 

@@ -70,7 +70,7 @@ use cycle::{Hierarchy, Transfer};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_solvers::{Element, Space};
-use modes::NearNullSpace;
+use modes::{NearNullSpace, check_modes};
 use nodes::Nodes;
 use on_host::{Matrix, OnHost};
 use rayon::prelude::*;
@@ -210,6 +210,7 @@ impl<T: Real> Amg<T> {
 
 /// The modes in the row order of the matrix.
 fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> Result<NearNullSpace> {
+    check_modes(modes)?;
     let loaded: Vec<HostVector<T>> =
         modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
     let count = modes.len();

@@ -1,9 +1,26 @@
 //! Near-null space modes and their restriction to aggregates (the tentative prolongator).
 
 use super::aggregates::{Aggregates, NONE};
+use crate::error::{Error, Result};
 use crate::formats::pattern::{by_rows, place_of};
+use crate::formats::user_order::first_not_finite;
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
 use krysp_kernels::multigrid::{self, DEPENDENT};
+use krysp_solvers::Element;
+
+/// Returns an error if a mode has an entry that is infinite or NaN.
+pub(crate) fn check_modes<T: Real, V: AsRef<[T]>>(modes: &[V]) -> Result<()> {
+    for (number, mode) in modes.iter().enumerate() {
+        let mode: &[T] = mode.as_ref();
+        if let Some(at) = first_not_finite(mode) {
+            let value = Element::to_f64(mode[at]);
+            let why = format!("finite numbers are needed; entry {at} of vector {number} is {value}");
+            return Error::declaration("near_null_space", why);
+        }
+    }
+    Ok(())
+}
 
 /// Order of the unknowns in a system with several unknowns per node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

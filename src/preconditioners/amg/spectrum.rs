@@ -1,6 +1,7 @@
 //! The largest eigenvalue of a level's `D⁻¹ A`, and the weights of the smoother, which follow from it.
 
-use crate::error::Result;
+use super::NAME;
+use crate::error::{Error, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::Interrupted;
 use krysp_solvers::{BasicVector, Diagonal, LinearOperator, Scalar, Space, Vector};
@@ -81,7 +82,11 @@ where
     for numbers in values.chunks_exact(2) {
         let [rho, energy] = [numbers[0], numbers[1]].map(f64::from);
         if energy < 0.0 {
-            return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());
+            let why = format!(
+                "it is not positive definite: ⟨p, A p⟩ = {energy:.3e} for a vector p; for indefinite matrices use \
+                 `Ldl`, `Ilu0` or `Ilut`"
+            );
+            return Err(Error::Unsuitable { format: NAME, why });
         }
         first = if diagonal.is_empty() { rho } else { first };
         // converged up to rounding, or a zero vector

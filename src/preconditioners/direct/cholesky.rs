@@ -221,13 +221,17 @@ impl<T: Real> Cholesky<T> {
             rest = others;
             own.push(Mutex::new(numbers));
         }
-        tree.run(&units, |at| {
+        let eliminated = tree.run(&units, |at| {
             let mut local = work.local.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let local = local.get_or_insert_with(|| vec![NONE; csr.rows()]);
             let mut own = own[at].lock().unwrap_or_else(PoisonError::into_inner);
             work.eliminate(units[at].clone(), &mut own, local)?;
             work.local.lock().unwrap_or_else(PoisonError::into_inner).push(take(local));
             Ok(())
+        });
+        eliminated.map_err(|error| match error {
+            Error::NotPositive { .. } => csr.asymmetry().unwrap_or(error),
+            error => error,
         })?;
         self.norm = Some(condition::norm(csr));
         Ok(())
