@@ -14,6 +14,8 @@ mod recipe {
 mod check;
 #[path = "cli/folder.rs"]
 mod folder;
+#[path = "cli/inputs.rs"]
+mod inputs;
 #[path = "cli/masked.rs"]
 mod masked;
 #[path = "cli/pages.rs"]

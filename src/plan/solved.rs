@@ -154,6 +154,7 @@ struct Approximate(f64);
 impl fmt::Display for Approximate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            seconds if seconds < 1e-5 => write!(f, "less than 0.01 ms"),
             seconds if seconds < 1.0 => {
                 let digits = (1.0 - (seconds * 1e3).max(1e-3).log10().floor()).max(0.0) as usize;
                 write!(f, "{:.digits$} ms", seconds * 1e3)
@@ -184,6 +185,7 @@ mod tests {
         };
         let rest = "4200 more iterations would take 210 ms, Cg with Amg about 50 ms";
         assert_eq!(switched(false), format!("switched to Cg with Amg: about {rest}"));
+        assert_eq!(Approximate(1.2e-8).to_string(), "less than 0.01 ms");
         assert_eq!(switched(true), format!("switched to Cg with Amg: at least {rest}"));
     }
 

@@ -26,8 +26,10 @@ pub(crate) struct Curve {
 pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f64) -> Result<(), String> {
     let mut plots: Vec<Plot> = vec![];
     let mut names: Vec<&str> = vec![];
-    let threshold = tolerance.log10();
-    let (mut least, mut most, mut last) = (threshold, threshold, 1.0_f64);
+    // a tolerance of zero has no place on the axis
+    let threshold = (tolerance > 0.0).then(|| tolerance.log10());
+    let (mut least, mut most) = threshold.map_or((f64::INFINITY, f64::NEG_INFINITY), |at| (at, at));
+    let mut last = 1.0_f64;
     for (k, curve) in curves.iter().enumerate() {
         let sound = |(_, residual): &(f64, f64)| residual.is_finite() && *residual > 0.0;
         // logarithms on a linear axis, because kuva's logarithmic axis ends at 1e-10
@@ -54,11 +56,12 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         plots.push(if is_last { circle.with_legend("recomputed").into() } else { circle.into() });
     }
     // both ends of the axis are powers of ten, at most twelve steps of `step` decades apart
+    if least > most {
+        (least, most) = (0.0, 0.0);
+    }
     let top = most.ceil();
     let step = ((top - (least - 0.01).floor()) / 12.0).ceil().max(1.0);
     let bottom = top - step * ((top - least + 0.01) / step).ceil();
-    let mut line = ReferenceLine::horizontal(threshold);
-    line.color = "#888888".into();
     let layout = Layout::auto_from_plots(&plots)
         .with_title(format!("{title}: residual relative to b"))
         .with_title_size(16)
@@ -68,8 +71,15 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         .with_y_tick_step(step)
         .with_x_axis_min(0.0)
         .with_x_axis_max(1.03 * last)
-        .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("1e{value:.0}"))))
-        .with_reference_line(line);
+        .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("1e{value:.0}"))));
+    let layout = match threshold {
+        Some(threshold) => {
+            let mut line = ReferenceLine::horizontal(threshold);
+            line.color = "#888888".into();
+            layout.with_reference_line(line)
+        }
+        None => layout,
+    };
     save(path, plots, layout)
 }
 

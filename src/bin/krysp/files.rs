@@ -69,6 +69,27 @@ pub(crate) fn check_outputs(outputs: &[(&str, Option<&Path>, Content)]) -> Resul
     Ok(!standard.is_empty())
 }
 
+/// Returns an error if an output would overwrite an input or another output.
+pub(crate) fn check_overwritten(inputs: &[&Path], outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    // files that do not exist yet are compared by their names
+    let place = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut outputs: Vec<_> = outputs.iter().filter_map(|&(option, path)| Some((option, path?))).collect();
+    outputs.retain(|(_, path)| !is_standard(path) && !is_pipe(path));
+    for (at, &(option, path)) in outputs.iter().enumerate() {
+        if inputs.iter().any(|input| !is_standard(input) && place(input) == place(path)) {
+            return Err(format!(
+                "{option} {}: the file is an input, which is not overwritten",
+                path.display()
+            )
+            .into());
+        }
+        if let Some((other, _)) = outputs[..at].iter().find(|(_, earlier)| place(earlier) == place(path)) {
+            return Err(format!("{option} {}: {other} writes to the same file", path.display()).into());
+        }
+    }
+    Ok(())
+}
+
 /// Adds a hint to the error for a matrix that is to be written to `.npy`.
 fn hinted(error: Error, path: &Path) -> Failure {
     let name = path.to_string_lossy().to_ascii_lowercase();
@@ -177,6 +198,20 @@ pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Fai
         }
         Some(_) => Ok(columns),
     }
+}
+
+/// Returns an error that names the first entry of the columns of a file that is infinite or NaN.
+pub(crate) fn check_finite(path: &Path, columns: &[Vec<f64>]) -> Result<(), Failure> {
+    for (column, number) in columns.iter().zip(1..) {
+        if let Some(at) = column.iter().position(|value| !value.is_finite()) {
+            let place = match columns.len() {
+                1 => format!("entry {}", at + 1),
+                _ => format!("entry ({}, {number})", at + 1),
+            };
+            return Err(format!("{}: {place} is {}", shown(path), column[at]).into());
+        }
+    }
+    Ok(())
 }
 
 /// Ignores the error of a closed pipe: the program that reads it, such as `head`, needs no more.

@@ -2,6 +2,7 @@
 
 use crate::bandwidth::{self, best_time};
 use crate::{Failure, text};
+use krysp::formats::extend::{Coefficients, Offered};
 use krysp::{Csr, Format, choice::Model};
 use std::time::Instant;
 
@@ -15,6 +16,21 @@ pub(crate) const NAMES: &[&str] = &krysp::each_format!(names);
 /// Help text of an option, with the formats that it accepts.
 pub(crate) fn help(what: &str) -> String {
     format!("{what}: {}", NAMES.join(", "))
+}
+
+/// Help text of an option, with the formats that a solve can use on some device.
+pub(crate) fn help_offered(what: &str) -> String {
+    fn is_offered<F: Offered<f64>>() -> bool {
+        let refused = |model: &Coefficients| matches!(model, Coefficients::NotOffered(_));
+        F::variants().iter().any(|variant| !refused(&variant.host) || !refused(&variant.gpu))
+    }
+    macro_rules! offered {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            [$(is_offered::<krysp::$format<f64>>().then_some(stringify!($format)),)*]
+        };
+    }
+    let names: Vec<&str> = krysp::each_format!(offered).into_iter().flatten().collect();
+    format!("{what}: {}", names.join(", "))
 }
 
 /// The name of the Rust type of a format, from any spelling of its name.
@@ -117,7 +133,10 @@ impl Device {
 }
 
 fn unknown(device: &str) -> String {
-    format!("--device must be cpu, gpu, gpu:0, gpu:1, ...; got {device}; `krysp devices` lists the devices")
+    format!(
+        "--device must be cpu, gpu or cuda, gpu:0, gpu:1, ..., and for `solve` also auto; got {device}; `krysp devices` \
+         lists the devices"
+    )
 }
 
 fn on_host(a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {

@@ -20,6 +20,8 @@ pub(crate) struct Seen(Arc<Mutex<State>>);
 
 struct State {
     rtol: f64,
+    /// `‖b‖`, to which residuals are related if the tolerance is zero.
+    norm: f64,
     /// A curve for each configuration (method and preconditioner) with at least one iteration.
     curves: Vec<Curve>,
     /// Total number of iterations of earlier configurations.
@@ -42,7 +44,12 @@ impl Seen {
         let now = Instant::now();
         let shown =
             (!quiet && stderr().is_terminal()).then_some(Line { began: now, first: f64::NAN, drawn: now });
-        Seen(Arc::new(Mutex::new(State { rtol, curves: vec![], before: 0, last: 0, shown })))
+        Seen(Arc::new(Mutex::new(State { rtol, norm: f64::NAN, curves: vec![], before: 0, last: 0, shown })))
+    }
+
+    /// Sets `‖b‖`.
+    pub(crate) fn relate_to(&self, norm: f64) {
+        self.with(|state| state.norm = norm);
     }
 
     /// Records an iteration.
@@ -100,7 +107,7 @@ impl Seen {
 impl State {
     fn note(&mut self, progress: &Progress) {
         let &Progress { iteration, residual, threshold } = progress;
-        let relative = residual / (threshold / self.rtol);
+        let relative = residual / if self.rtol > 0.0 { threshold / self.rtol } else { self.norm };
         // the iteration number restarts with each configuration
         if self.curves.is_empty() || iteration <= self.last {
             self.before += self.last;

@@ -18,7 +18,7 @@ use krysp::io::check_finite;
 use krysp::plan::{Attempt, AttemptEnd, Backend, Method, Place, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Outcome, Plan};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ pub(crate) struct Solve {
     method: Option<Method>,
     #[arg(long, visible_alias = "precond", help = names("Use only this preconditioner", &Preconditioner::ALL))]
     preconditioner: Option<Preconditioner>,
-    #[arg(long, help = formats::help("Use this format"))]
+    #[arg(long, help = formats::help_offered("Use this format"))]
     format: Option<String>,
     /// Device: cpu, gpu (or cuda), gpu:1 for the second GPU, or auto for the one that is expected to be faster
     #[arg(long, default_value = "cpu")]
@@ -134,8 +134,13 @@ impl Solve {
         seen.say(&format!("reading {}", files::shown(&self.matrix)));
         let files::Input { matrix: a, is_pattern } = files::matrix(&self.matrix)?;
         check_finite(&self.matrix, &a)?;
+        let (rows, cols) = (a.rows(), a.cols());
+        if rows != cols {
+            // before a right-hand side is computed, which takes long for many columns
+            return Err(krysp::Error::Rectangular { rows, cols }.into());
+        }
         let (mut columns, known) = self.right_hand_sides(&a)?;
-        let guess = self.guess.as_deref().map(|path| vector(path, Some(a.cols()))).transpose()?;
+        let guess = self.guess.as_deref().map(|path| finite_vector(path, a.cols())).transpose()?;
         let read = started.elapsed();
         let device = match chosen {
             Some(device) => device,
@@ -155,6 +160,7 @@ impl Solve {
             return self.solve_columns(&a, &columns, &device, read, &cancel, &seen);
         }
         let b = columns.pop().unwrap_or_default();
+        seen.relate_to(b.iter().map(|b| b * b).sum::<f64>().sqrt());
         let (b, guess) = (&b[..], guess.as_deref());
         let interrupt = Interrupt::new(&cancel);
         let phases = seen.phases(&interrupt, self.kept());
@@ -200,8 +206,10 @@ impl Solve {
 
     /// Returns an error for invalid options, and for outputs that cannot be written.
     fn check_options(&self) -> Result<(), Failure> {
-        if !(self.rtol > 0.0 && self.rtol < 1.0) {
-            return Err(format!("--rtol must be between 0 and 1, such as 1e-8; got {}", self.rtol).into());
+        if !(0.0..1.0).contains(&self.rtol) {
+            return Err(
+                format!("--rtol must be 0 or more and below 1, such as 1e-8; got {}", self.rtol).into()
+            );
         }
         if let Some(limit) = self.time_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {
             return Err(format!("--time-limit must be a number of seconds, 0 or more; got {limit}").into());
@@ -210,28 +218,31 @@ impl Solve {
             let why = "a saved plan already contains the properties of its system";
             return Err(format!("{option} cannot be used with --load: {why}").into());
         }
-        files::check_inputs(
-            &[Some(&self.matrix), self.rhs.as_ref(), self.guess.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(PathBuf::as_path)
-                .chain(self.known.files())
-                .collect::<Vec<_>>(),
-        )?;
-        text::keep_clear(files::check_outputs(&[
+        let inputs: Vec<_> = [Some(&self.matrix), self.rhs.as_ref(), self.guess.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+            .chain(self.known.files())
+            .collect();
+        files::check_inputs(&inputs)?;
+        let outputs = [
             ("--out", self.out.as_deref(), Content::Vector),
             ("--plot", self.plot.as_deref(), Content::Picture),
             ("--history", self.history.as_deref(), Content::Csv),
             ("--json", self.json.as_deref(), Content::Json),
             ("--save", self.save.as_deref(), Content::Plan),
-        ])?);
+        ];
+        text::keep_clear(files::check_outputs(&outputs)?);
+        files::check_overwritten(&inputs, &outputs.map(|(option, path, _)| (option, path)))?;
         Ok(())
     }
 
     /// The right-hand sides, and the known x if the right-hand side is computed from one.
     fn right_hand_sides(&self, a: &Csr<f64>) -> Result<(Vec<Column>, Option<Column>), Failure> {
         if let Some(path) = &self.rhs {
-            return Ok((files::columns(path, a.rows())?, None));
+            let columns = files::columns(path, a.rows())?;
+            files::check_finite(path, &columns)?;
+            return Ok((columns, None));
         }
         let x: Vec<f64> = (0..a.cols()).map(|i| 1.0 + (i % 7) as f64 / 7.0).collect();
         let dot =
@@ -435,6 +446,13 @@ impl Run {
     }
 }
 
+/// Reads a vector of this length, whose entries must be finite.
+fn finite_vector(path: &Path, length: usize) -> Result<Column, Failure> {
+    let vector = vector(path, Some(length))?;
+    files::check_finite(path, std::slice::from_ref(&vector))?;
+    Ok(vector)
+}
+
 /// Help text of an option, with the names that it accepts.
 fn names(what: &str, all: &[impl std::fmt::Display]) -> String {
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -454,8 +472,9 @@ fn history(curves: &[Curve]) -> String {
 /// `‖x − known‖ / ‖known‖`
 fn distance(x: &[f64], known: &[f64]) -> f64 {
     let norm = |squares: &mut dyn Iterator<Item = f64>| squares.sum::<f64>().sqrt();
-    norm(&mut x.iter().zip(known).map(|(x, known)| (x - known).powi(2)))
-        / norm(&mut known.iter().map(|x| x * x))
+    let difference = norm(&mut x.iter().zip(known).map(|(x, known)| (x - known).powi(2)));
+    // a system without unknowns has no error
+    if difference == 0.0 { 0.0 } else { difference / norm(&mut known.iter().map(|x| x * x)) }
 }
 
 fn configuration(attempt: &Attempt) -> String {

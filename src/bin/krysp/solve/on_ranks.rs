@@ -1,9 +1,9 @@
 //! `krysp solve` under `mpirun`: all ranks (MPI processes) solve one system; the first one prints and writes.
 
-use super::{Solve, distance};
+use super::{Solve, distance, finite_vector};
 use crate::Failure;
 use crate::chart::Curve;
-use crate::files::{self, vector};
+use crate::files;
 use crate::json::Json;
 use crate::text::{self, bad, good, line};
 use krysp::plan::{Method, Preconditioner};
@@ -427,7 +427,7 @@ fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
 
 /// This rank's part of a vector in a file, which the first rank reads.
 fn scattered(a: &Matrix, path: &Path) -> Result<Vec<f64>, Failure> {
-    let whole = (a.ranks().rank() == 0).then(|| vector(path, Some(a.domain().len()))).transpose()?;
+    let whole = (a.ranks().rank() == 0).then(|| finite_vector(path, a.domain().len())).transpose()?;
     Ok(a.scatter(whole.as_deref())?)
 }
 
