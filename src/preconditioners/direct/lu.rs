@@ -17,6 +17,7 @@
 mod blocks;
 mod column_factors;
 mod columns;
+mod coupled;
 mod deficient;
 mod partial;
 mod saved;

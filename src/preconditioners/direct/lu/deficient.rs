@@ -1,11 +1,12 @@
 //! Singular systems: the component of a right-hand side that is orthogonal to the range of `A`.
 
+use super::coupled::Coupled;
 use super::{DirectOptions, Factors, Lu, Pivoting};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use krysp_solvers::{Cg, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Cg, Element, LinearOperator, Space, check_spaces};
 
 impl<T: Real> Lu<T> {
     /// As [`Lu::new`], for a matrix of any rank. Unknowns whose columns depend on others are set to zero, so
@@ -23,14 +24,35 @@ impl<T: Real> Lu<T> {
     }
 
     /// Component of `b` that is orthogonal to the range of `A`: `Nᵀ (N Nᵀ)⁻¹ N b`, where the rows of `N` span
-    /// the left null space, all `v` with `vᵀ A = 0`.
-    pub(crate) fn unreachable(&self, b: &HostVector<T>) -> Result<HostVector<T>> {
-        let few = HostSpace::new(self.missing());
-        let mut w = few.zeros()?;
-        let rhs = few.vector(&self.missed(b.as_slice()))?;
-        Cg::new(Gram { factors: self, few }).rtol(T::EPSILON).solve_into(&rhs, &mut w)?;
+    /// the left null space, all `v` with `vᵀ A = 0`. The result is `Nᵀ w` with `‖N b − N Nᵀ w‖ ≤ rtol ‖N b‖`: it is in
+    /// the left null space for any `rtol`.
+    pub(crate) fn unreachable(&self, b: &HostVector<T>, rtol: f64) -> Result<HostVector<T>> {
+        let missed = self.missed(b.as_slice());
+        let coupled = match &self.factors {
+            Factors::Columns { factors, .. } => {
+                let further = self.scaling.as_ref().map(|scaling| {
+                    let mut factors = vec![];
+                    scaling.rhs_in_place_order(&vec![T::one(); b.as_slice().len()], &mut factors);
+                    factors
+                });
+                Some(Coupled::new(factors, further.as_deref()))
+            }
+            Factors::Fronts { .. } => None,
+        };
+        let rhs = coupled.as_ref().map_or_else(|| missed.clone(), |coupled| coupled.part(&missed));
+        let few = HostSpace::new(rhs.len());
+        let (rhs, mut part) = (few.vector(&rhs)?, few.zeros()?);
+        let norm = missed.iter().map(|&v| Element::to_f64(v).powi(2)).sum::<f64>().sqrt();
+        Cg::new(Gram { factors: self, coupled: coupled.as_ref(), few })
+            .rtol(rtol)
+            .atol(rtol * norm)
+            .solve_into(&rhs, &mut part)?;
+        let w = match &coupled {
+            Some(coupled) => coupled.whole(&missed, part.as_slice()),
+            None => part.as_slice().to_vec(),
+        };
         let mut v = self.space.zeros()?;
-        v.as_mut_slice().copy_from_slice(&self.missed_transposed(w.as_slice()));
+        v.as_mut_slice().copy_from_slice(&self.missed_transposed(&w));
         Ok(v)
     }
 
@@ -67,9 +89,10 @@ impl<T: Real> Lu<T> {
     }
 }
 
-/// `N Nᵀ`.
+/// `N Nᵀ`, for all rows of `N` or for the coupled ones.
 struct Gram<'a, T: Real> {
     factors: &'a Lu<T>,
+    coupled: Option<&'a Coupled<T>>,
     few: HostSpace<T>,
 }
 
@@ -82,6 +105,10 @@ impl<T: Real> LinearOperator for Gram<'_, T> {
 
     fn apply(&self, w: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, w, y)?;
+        if let Some(coupled) = self.coupled {
+            coupled.apply(w.as_slice(), y.as_mut_slice());
+            return Ok(());
+        }
         let v = self.factors.missed_transposed(w.as_slice());
         y.as_mut_slice().copy_from_slice(&self.factors.missed(&v));
         Ok(())
