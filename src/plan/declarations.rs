@@ -240,10 +240,9 @@ impl fmt::Display for Declarations {
     }
 }
 
-/// Checks declared symmetry and definiteness, as far as a pass over the entries can. If `looks_symmetric`, no pairs of entries are
-/// compared.
-pub(super) fn check_declared<T: Real>(a: &Csr<T>, declared: Declared, looks_symmetric: bool) -> Result<()> {
-    let Declared { symmetric, positive_definite, .. } = declared;
+/// Checks declared symmetry and definiteness, as far as a pass over the entries can.
+pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<()> {
+    let Declared { symmetric, positive_definite, .. } = profile.declared;
     let what = match (symmetric, positive_definite) {
         (Some(true), _) => "symmetric",
         (None, Some(true)) => "positive_definite",
@@ -252,7 +251,7 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, declared: Declared, looks_symm
     let user = |row: usize| {
         a.domain().permutation().map_or(row, |permutation| permutation.old_of_new()[row] as usize)
     };
-    if !what.is_empty() && !looks_symmetric {
+    if !what.is_empty() && !profile.looks_symmetric() {
         let diagonal: Vec<f64> = a.diagonal_entries().iter().map(|&v| Element::to_f64(v)).collect();
         let across = |row: usize, col: usize| Element::to_f64(a.get(col, row).unwrap_or_default());
         let differ = |row: usize, col: usize, value: f64| {
@@ -274,7 +273,7 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, declared: Declared, looks_symm
             return Error::declaration(what, why);
         }
     }
-    if positive_definite == Some(true) {
+    if positive_definite == Some(true) && !profile.has_positive_diagonal() {
         let diagonal = a.diagonal_entries();
         // NaN has been refused before
         let wrong = |row: usize| Element::to_f64(diagonal[row]) <= 0.0;

@@ -75,7 +75,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Loads a solver that [`PlannedSolver::save`] wrote, for a matrix with the same pattern, on the same kind of machine. If its values
-    /// differ, they are taken as by [`PlannedSolver::refresh`], which checks the declarations in the file.
+    /// differ, they are taken as by [`PlannedSolver::refresh`], which checks a declared null space.
     ///
     /// Returns [`Error::Saved`](crate::Error::Saved), with the reason, for a file of another kind, version, processor or matrix, and for
     /// one that is truncated or has any changed bit. A product with a random vector, of the stored matrix and of its format, is compared

@@ -238,8 +238,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// off; [`Attempt::preparation`] reports it. If the new values are symmetric and the earlier ones were not, or the reverse, the
     /// candidates are those of a plan for the new values, unless [`Plan::symmetric`] declares the symmetry.
     ///
-    /// If all values are equal to the current ones, nothing is renewed. Declarations are checked for the new values with the errors of
-    /// [`Plan::build`], which leave the old values in place; declared symmetry is checked in a sample of rows.
+    /// If all values are equal to the current ones, nothing is renewed. A declared null space is checked for the new values; after that
+    /// error, which is the one of [`Plan::build`], the old values are in place.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         if self.has_values(values) { Ok(()) } else { self.replace_values(values) }
     }

@@ -70,14 +70,14 @@ fn the_advice_for_an_inconsistent_system_names_the_null_space() {
 fn difficult(seed: u64) -> Csr<f64> {
     let n = 20 + 3 * seed as usize;
     let mut triplets = matrices::random(n, n, 0.15, seed);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         // symmetric, and in part of rank below n
         triplets.entries.retain(|&(row, column, _)| row <= column && row % 7 != 3);
         let mirrored: Vec<_> =
             triplets.entries.iter().filter(|e| e.0 < e.1).map(|&(i, j, v)| (j, i, v)).collect();
         triplets.entries.extend(mirrored);
     }
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         let scale = |k: u32| 10f64.powi(k as i32 % 9 - 4);
         triplets.entries.iter_mut().for_each(|(i, j, v)| *v *= scale(*i) * scale(*j));
     }
