@@ -81,15 +81,17 @@ fn induced_dimension_reduction_solves_as_on_the_host() {
         assert_eq!(solver.solve(&b).unwrap().x, again.x);
         assert!((residual(&a, &b, &again.x) - again.report.true_residual).abs() <= 1e-12);
     }
-    // the returned iterate is the reported one for every step of a cycle, even if the first solve ended within a cycle
+    // for every step of a cycle, even if the first solve ended within a cycle, the returned iterate is the last one or, if that is worse,
+    // an earlier one
     let mut solver = Idr::new(&op).preconditioner(&m).rtol(1e-9).max_iterations(2);
     let _ = solver.solve(&b).unwrap();
     for limit in [0, 1, 2, 3, 4, 5, 6, 9, 10, 11] {
         solver = solver.max_iterations(limit);
         let solution = solver.solve(&b).unwrap();
         assert_eq!((solution.report.iterations, solution.report.outcome), (limit, Outcome::IterationLimit));
-        let (truth, last) = (residual(&a, &b, &solution.x), solution.report.history[limit]);
-        assert!((truth - last).abs() <= 1e-9 * truth, "{limit}: {truth:e} {last:e}");
+        let (truth, history) = (residual(&a, &b, &solution.x), &solution.report.history);
+        let is_iterate = history.iter().any(|norm| (truth - norm).abs() <= 1e-9 * truth);
+        assert!(is_iterate && truth <= (1.0 + 1e-9) * history[limit], "{limit}: {truth:e} {history:?}");
     }
     let single = matrices::stencil7(16).csr::<f32>().unwrap();
     let b = laws::numbers::<f32>(single.rows(), 5);
