@@ -145,20 +145,22 @@ fn consistent_singular_systems_are_solved() {
             ((0..n).map(|_| source.number()).collect(), a.range().zeros().unwrap());
         a.apply(&a.domain().vector(&x).unwrap(), &mut b).unwrap();
         let any = a.range().vector(&x).unwrap();
-        let mut projections = vec![];
+        let (mut projections, mut ranks) = (vec![], vec![]);
         for by_fronts in [true, false] {
             let lu = factorized(&a, Some(by_fronts), Pivoting::Tolerant).unwrap();
             let error = backward_error(&a, &lu, b.as_slice());
             assert!(error <= 1e-13, "case {case}, fronts: {by_fronts}: backward error {error:e}");
             deficient += lu.missing();
+            ranks.push(n - lu.missing());
             // a vector in the range of A has no component in the left null space
             let unreachable = lu.unreachable(&b, f64::EPSILON).unwrap();
             let most = unreachable.as_slice().iter().fold(0.0f64, |most, v| most.max(v.abs()));
             assert!(most <= 1e-8, "case {case}, fronts: {by_fronts}: {most:e}");
             projections.push(lu.unreachable(&any, f64::EPSILON).unwrap().as_slice().to_vec());
         }
-        // the projection of any vector on the left null space does not depend on the factors, unless tiny entries make the rank unclear
-        let clear = entries.iter().all(|&(_, _, value)| value.abs() > 1e-8);
+        // the projection of any vector on the left null space does not depend on the factors, unless rounding errors or tiny entries make
+        // the rank unclear
+        let clear = ranks[0] == ranks[1] && entries.iter().all(|&(_, _, value)| value.abs() > 1e-8);
         for (by_fronts, by_columns) in projections[0].iter().zip(&projections[1]).filter(|_| clear) {
             assert!((by_fronts - by_columns).abs() <= 1e-7, "case {case}: {by_fronts} {by_columns}");
         }
