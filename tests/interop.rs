@@ -106,7 +106,7 @@ fn borrowed_arrays_are_checked() {
     };
     assert!(refused(&[0, 1, 2], &[0, 2], &values).contains("column 2"));
     assert!(refused(&[0, 1, 1], &[0, 1], &values).contains("offset 2 is 1"));
-    assert!(refused(&[0, 3, 2], &[0, 1], &values).contains("offset 2 is 2"));
+    assert!(refused(&[0, 3, 2], &[0, 1], &values).contains("offset 1 is 3"));
     assert!(refused(&[], &[], &[]).contains("offset 0"));
     assert!(refused(&[0, 1, 2], &[0, 1], &[1.0]).contains("the values"));
     // unsorted and duplicate columns

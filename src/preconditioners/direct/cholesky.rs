@@ -165,7 +165,7 @@ impl<T: Real> Cholesky<T> {
 
     /// Row with the smallest pivot relative to its diagonal entry, and that ratio `lᵢᵢ² / aᵢᵢ`, which does not depend on the units of
     /// the unknowns; `None` for a matrix without rows. A ratio of a few thousand machine epsilons or less may be a rounded zero:
-    /// [`scaled_condition_estimate`](Cholesky::scaled_condition_estimate) tells more. `a` must be the matrix that was factorized.
+    /// [`scaled_condition_estimate`](Cholesky::scaled_condition_estimate) finds out. `a` must be the matrix that was factorized.
     ///
     /// ```
     /// use krysp::{Cholesky, Csr};
