@@ -137,6 +137,10 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
+    fn minimizes_energy(&self) -> bool {
+        true
+    }
+
     fn needs_symmetry(&self) -> Symmetry {
         Symmetry::Both
     }

@@ -14,10 +14,10 @@ use crate::{Arithmetic, Element, Evidence, Method, Outcome, Result, Space, Vecto
 use num_traits::Zero;
 
 /// An earlier iterate replaces the last one if its residual is smaller by this factor: differences by rounding
-/// errors do not matter. Not measured.
+/// errors do not matter. A guess.
 const BETTER: f64 = 0.5;
-/// The residual of the recurrence is sound if the recomputed one is at most this many times as large. Not
-/// measured.
+/// The residual of the recurrence is sound if the recomputed one is at most this many times as large. A
+/// guess.
 const SOUND: f64 = 2.0;
 
 /// Earlier solutions of one solve. Their vectors are kept from solve to solve.
@@ -85,8 +85,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// earlier iterate or the initial guess, where these have a smaller residual.
     ///
     /// The residual of conjugate gradients may exceed the initial one while the error decreases in the energy
-    /// norm. Their last iterate stays, as long as its residual is that of the recurrence, if a limit or the
-    /// caller has ended the solve.
+    /// norm. Their last iterate stays, as long as its residual is that of the recurrence, if a limit or a token has
+    /// ended the solve. If a rule of the caller has, the last iterate of every method stays: the caller may continue.
     pub(crate) fn best_solution(
         &mut self,
         of: Problem<'_, V>,
@@ -96,12 +96,10 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     ) -> Result<Outcome> {
         let (truth, first) = (self.report.true_residual, self.report.history[0]);
         let recurred = self.report.history.last().copied().unwrap_or(f64::NAN);
-        let interrupted = matches!(
-            outcome,
-            Outcome::IterationLimit | Outcome::TimeLimit | Outcome::Cancelled | Outcome::Stopped
-        );
-        let descends = interrupted && !workspace.lanczos.is_empty() && truth <= SOUND * recurred;
-        if outcome == Outcome::Converged || descends {
+        let interrupted =
+            matches!(outcome, Outcome::IterationLimit | Outcome::TimeLimit | Outcome::Cancelled);
+        let descends = interrupted && self.method.minimizes_energy() && truth <= SOUND * recurred;
+        if matches!(outcome, Outcome::Converged | Outcome::Stopped) || descends {
             return Ok(outcome);
         }
         let condition = self.condition_from_below();

@@ -107,6 +107,10 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         ConjugateGradients.process_step(state, numbers, lanczos)
     }
 
+    fn minimizes_energy(&self) -> bool {
+        true
+    }
+
     fn needs_symmetry(&self) -> Symmetry {
         Symmetry::Operator
     }

@@ -434,6 +434,12 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
 
     fn judge<'s, J: Method<MultiVector<V>>>(&'s self, run: &Run<'s, K, J, V>) -> Judge<'s, V> {
         let has_cycles = self.cycle(run).is_some();
-        Judge { stopping: &self.stopping, on: run.on, symmetry: self.method.needs_symmetry(), has_cycles }
+        Judge {
+            stopping: &self.stopping,
+            on: run.on,
+            symmetry: self.method.needs_symmetry(),
+            minimizes_energy: self.method.minimizes_energy(),
+            has_cycles,
+        }
     }
 }

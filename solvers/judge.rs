@@ -36,6 +36,7 @@ pub(crate) struct Judge<'s, V: Vector> {
     pub(crate) stopping: &'s Stopping,
     pub(crate) on: Operators<'s, V>,
     pub(crate) symmetry: Symmetry,
+    pub(crate) minimizes_energy: bool,
     pub(crate) has_cycles: bool,
 }
 
@@ -103,7 +104,7 @@ impl<V: Vector> Judge<'_, V> {
         }
         // A method with cycles has not updated `x` since the start of the cycle. The residual of conjugate gradients
         // is not what they minimize, so plateaus are common.
-        if !self.has_cycles && workspace.lanczos.is_empty() && detector.is_on_plateau(iteration) {
+        if !self.has_cycles && !self.minimizes_energy && detector.is_on_plateau(iteration) {
             workspace.keep_iterate(self.on.a, b, x)?;
         }
         let evidence = if check_due {

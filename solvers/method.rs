@@ -152,6 +152,11 @@ pub trait Method<V: Vector>: 'static {
         StagnationWindow { iterations: 2000, fall: 0.01 }
     }
 
+    /// Returns whether the method minimizes the error in the energy norm: its residual may rise while it converges.
+    fn minimizes_energy(&self) -> bool {
+        false
+    }
+
     /// Which operators must be symmetric.
     fn needs_symmetry(&self) -> Symmetry {
         Symmetry::Nothing

@@ -190,6 +190,10 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         Ok(squared.sqrt())
     }
 
+    fn minimizes_energy(&self) -> bool {
+        true
+    }
+
     fn needs_symmetry(&self) -> Symmetry {
         Symmetry::Both
     }

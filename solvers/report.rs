@@ -7,9 +7,10 @@ use std::time::Duration;
 /// Outcome of a solve.
 ///
 /// The `x` of a solve that did not converge has no larger residual than the initial guess: if the last iterate
-/// has one, `x` is an earlier iterate or the guess. An exception are conjugate gradients that a limit, a token
-/// or a rule has ended: their last iterate is returned if its recomputed residual agrees with that of the
-/// recurrence, because the error may have decreased in the energy norm while the residual increased.
+/// has one, `x` is an earlier iterate or the guess. There are two exceptions. A rule of the caller that ends a solve
+/// gets the last iterate, so that the caller can continue from it. Conjugate gradients that a limit or a token has
+/// ended return the last iterate if its recomputed residual agrees with that of the recurrence, because the error
+/// may have decreased in the energy norm while the residual increased.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -67,6 +67,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             stopping: &self.stopping,
             on: of.on,
             symmetry: method.needs_symmetry(),
+            minimizes_energy: method.minimizes_energy(),
             has_cycles: cycle.is_some(),
         };
         // an observer of iterates must see `x` before a later step changes it

@@ -120,11 +120,11 @@ class Factors:
             if not error > np.finfo(self._dtype).eps:
                 break
             better = x + apply(r)
-            r, improved = residual(better)
+            rest, improved = residual(better)
             if not improved < error:
                 break
-            x, error = better, improved
-        if np.linalg.norm(r) >= np.linalg.norm(rhs) > 0.0:
+            x, r, error = better, rest, improved
+        if float(np.abs(r).max()) >= float(np.abs(rhs).max()) > 0.0:
             raise _krysp.KryspError(
                 "the matrix is singular to working precision: the residual of the computed solution is as large as the right-hand "
                 "side; try `krysp.solve(A, b)`, whose report describes the attempts"
@@ -169,7 +169,7 @@ def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     """Returns a function that solves ``A @ x = b`` for a given `b`, called as ``scipy.sparse.linalg.factorized``.
 
     A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric matrix, and one that turns
-    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU. Errors are those of `splu`.
+    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU. Errors are those of `spsolve`.
 
     Examples
     --------

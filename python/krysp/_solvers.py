@@ -368,7 +368,7 @@ def _run(
         wrapped = lambda x: callback(x / scale)  # noqa: E731
     guess = None if guess is None else guess * scale
     x, info, report = _solve(
-        method, operator, rhs * scale, guess, preconditioner, rtol, atol * scale, most, restart, wrapped, of_iterates
+        method, operator, rhs * scale, guess, preconditioner, rtol, atol * float(scale), most, restart, wrapped, of_iterates
     )
     return Result(x / scale, info, report._scaled(1.0 / scale))
 

@@ -38,7 +38,7 @@ impl<T: Real> Csr<T> {
     }
 
     /// The error for a matrix that is not symmetric: names a pair of entries that differ by more than a
-    /// millionth of `max(|aᵢⱼ|, |aⱼᵢ|, √|aᵢᵢ aⱼⱼ|)`. `None` for symmetric matrices and for a triangle alone. For
+    /// millionth, or 100 machine epsilons, of `max(|aᵢⱼ|, |aⱼᵢ|, √|aᵢᵢ aⱼⱼ|)`. `None` for symmetric matrices and for a triangle alone. For
     /// the message of a factorization that has failed.
     pub(crate) fn asymmetry(&self) -> Option<Error> {
         let beyond = |side: fn(usize, usize) -> bool| {
@@ -48,12 +48,12 @@ impl<T: Real> Csr<T> {
         if !(beyond(|col, row| col < row) && beyond(|col, row| col > row)) {
             return None;
         }
-        let diagonal = self.diagonal_entries();
+        let (diagonal, tolerance) = (self.diagonal_entries(), (100.0 * T::EPSILON).max(1e-6));
         let check = |row: usize, col: usize, value: T| {
             let mirrored = self.get(col, row).unwrap_or_default().to_f64();
             let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
             let value = value.to_f64();
-            match (value - mirrored).abs() > 1e-6 * scale.max(value.abs()).max(mirrored.abs()) {
+            match (value - mirrored).abs() > tolerance * scale.max(value.abs()).max(mirrored.abs()) {
                 true => Err(Error::NotSymmetric { row, col, value, mirrored }),
                 false => Ok(()),
             }
