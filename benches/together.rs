@@ -26,7 +26,7 @@ const MATRICES: [&str; 4] = ["st7_100M_nat", "el3_100M_perm", "p1_100M_perm", "r
 /// Iterations of a timed solve.
 const ITERATIONS: usize = 100;
 
-/// With `--slowed`, the rounds of new shares.
+/// Number of times that `--slowed` cuts new shares. A guess.
 const ROUNDS: usize = 6;
 
 fn main() -> Result<()> {

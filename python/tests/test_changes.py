@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from test_inputs import poisson
 
-# Each changes index arrays of A during a solve, and prints "done". A process of its own, because a crash would end the tests.
+# Programs that change index arrays of A during a solve, and print "done". Each runs in a separate process, because a crash would end the
+# tests.
 CHANGES = {
     "by a callback": "krysp.cg(A, b, callback=lambda x: change())",
     "by a preconditioner": "krysp.gmres(A, b, M=lambda r: (change(), r)[1])",

@@ -48,7 +48,7 @@ pub(crate) use strength::SOURCE as STRENGTH;
 
 /// An argument of a kernel: an array, of which it gets the address, or a value that it gets unchanged.
 trait Argument {
-    /// What the kernel gets.
+    /// Type of the value that the kernel receives.
     type Raw: DeviceRepr;
 
     /// The raw form.
