@@ -2,6 +2,7 @@
 
 use crate::formats::Csr;
 use crate::host::HostVector;
+use krysp_kernels::cpu::simd::{Level, force};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
 
 /// Pseudo-random number generator (Marsaglia's xorshift).
@@ -142,6 +143,8 @@ pub(super) fn threads_and_vectors_change_no_bits<M: LinearOperator<Vector = Host
     build: impl Fn() -> M + Sync,
     others: impl Fn(&M) -> Vec<f64> + Sync,
 ) {
+    // tests that run beside this one force other levels, which change bits
+    let _one_level = force(Level::best());
     let solve = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {

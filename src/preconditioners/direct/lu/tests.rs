@@ -262,7 +262,6 @@ fn a_full_row_and_column_are_assembled_by_fronts() {
 
 #[test]
 fn threads_and_vectors_change_no_bits_of_fronts() {
-    let _one_level = force(Level::best());
     for zero_diagonal in [false, true] {
         let a = mesh(12, zero_diagonal);
         let build = || factorized(&a, Some(true), Pivoting::Tolerant).unwrap();
