@@ -117,3 +117,35 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gat
     loop.run(n);
     column_sum(loop.op.sum, o);
 }
+
+// x ← a d b, elementwise
+struct ScaledMultiply {
+    real a;
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = a * v[0] * v[1]; }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void scaled_multiply(Gate gate, i64 n, const __grid_constant__ Several all) {
+    begin();
+    const Operands& o = all.own();
+    real *const d = o.vector[0], *const b = o.vector[1], *const x = o.vector[2];
+    Loop<ScaledMultiply, 2, 1> loop{{0}, {d, b}, {x}};
+    loop.prefetch(n);
+    if (closed(gate)) return;
+    loop.op.a = value(o.number[0]);
+    loop.run(n);
+}
+
+// x ← x + a d (b − t), elementwise
+struct Relax {
+    real a;
+    __device__ __forceinline__ void at(const real (&v)[4], real (&w)[1]) { w[0] = v[0] + a * v[1] * (v[2] - v[3]); }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void relax(Gate gate, i64 n, const __grid_constant__ Several all) {
+    begin();
+    const Operands& o = all.own();
+    real *const d = o.vector[0], *const b = o.vector[1], *const t = o.vector[2], *const x = o.vector[3];
+    Loop<Relax, 4, 1> loop{{0}, {x, d, b, t}, {x}};
+    loop.prefetch(n);
+    if (closed(gate)) return;
+    loop.op.a = value(o.number[0]);
+    loop.run(n);
+}

@@ -58,11 +58,13 @@ enum Kernel {
     Multiply,
     MultiplyDot,
     AxpyMultiplyDot,
+    ScaledMultiply,
+    Relax,
 }
 
 impl Kernel {
     /// Names in the files, in the order of the kernels.
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 14] = [
         "flip_signs",
         "dot",
         "dot_2",
@@ -75,6 +77,8 @@ impl Kernel {
         "multiply",
         "multiply_dot",
         "axpy_multiply_dot",
+        "scaled_multiply",
+        "relax",
     ];
     /// The first kernel in [`FUSED`].
     const FUSED_FROM: usize = Kernel::AxpyDot2 as usize;
@@ -355,6 +359,16 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
 /// `y ← d x`, elementwise.
 pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
     change(Kernel::Multiply, &[d, x, y], &[]);
+}
+
+/// `x ← a d b`, elementwise: the first sweep of a smoother with weight `a` and inverse diagonal `d`, from zero.
+pub fn scaled_multiply<T: Real>(a: T, d: &Array<T>, b: &Array<T>, x: &mut Array<T>) {
+    change(Kernel::ScaledMultiply, &[d, b, x], &[&Scalar::constant(a)]);
+}
+
+/// `x ← x + a d (b − t)`, elementwise: a sweep of a smoother with weight `a` and inverse diagonal `d`, given `t = A x`.
+pub fn relax<T: Real>(a: T, d: &Array<T>, b: &Array<T>, t: &Array<T>, x: &mut Array<T>) {
+    change(Kernel::Relax, &[d, b, t, x], &[&Scalar::constant(a)]);
 }
 
 /// `y ← d x; ⟨x, y⟩`, where `d x` is elementwise.

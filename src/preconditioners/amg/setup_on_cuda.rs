@@ -332,7 +332,7 @@ impl<T: Real> OnGpu<T> {
 
 /// The diagonals on which a sample of rows has entries, if few of their slots would be padding. Empty if
 /// there are too many, or if the matrix has been reordered, which scatters them.
-fn diagonals(pattern: &Pattern, is_reordered: bool) -> Vec<i64> {
+pub(crate) fn diagonals(pattern: &Pattern, is_reordered: bool) -> Vec<i64> {
     let rows = pattern.rows();
     if is_reordered {
         return vec![];

@@ -3,6 +3,7 @@
 use super::blocks::HostBlocks;
 use crate::choice::Stores;
 use crate::error::Result;
+use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::ranks::halo::Routes;
@@ -10,7 +11,7 @@ use crate::ranks::local::Local;
 use crate::ranks::matrix::RankMatrix;
 use crate::ranks::vector::RankSpace;
 use krysp_kernels::multigrid;
-use krysp_solvers::{BasicVector, LinearOperator, Vector};
+use krysp_solvers::LinearOperator;
 use std::borrow::Cow;
 
 /// A rank's part of a vector of `T`.
@@ -144,8 +145,10 @@ pub trait LocalSetup: Local<f32> {
     /// The inverse diagonal of `scale A`, one for zero rows.
     fn rounded(&self, inverse: &Self::Inverse, scale: f64) -> Result<Single<Self>>;
 
-    /// The entries in own columns times `scale`, in the format of a cycle, and the entries in columns of ghosts.
-    fn level(&self, a: &Self::Blocks, scale: f64) -> Result<(Self::Stored, Border)>;
+    /// The entries in own columns times `scale`, in the format of a cycle, and the entries in columns of ghosts. `finest` is the
+    /// pattern of the former if this is the finest level.
+    fn level(&self, a: &Self::Blocks, scale: f64, finest: Option<&Pattern>)
+    -> Result<(Self::Stored, Border)>;
 
     /// Replaces the values of a matrix from [`LocalSetup::level`]; returns the entries in columns of ghosts.
     fn refill(inside: &mut Self::Stored, a: &Self::Blocks, scale: f64) -> Result<Border>;
@@ -170,23 +173,11 @@ pub trait LocalSetup: Local<f32> {
         from: &Single<Self>,
     ) -> krysp_solvers::Result<&'a Single<Self>>;
 
-    /// `x ← w D⁻¹ b`; `change` is workspace.
-    fn first_sweep(
-        weight: f32,
-        inverse: &Single<Self>,
-        b: &Single<Self>,
-        [x, change]: [&mut Single<Self>; 2],
-    ) {
-        change.multiply(inverse, b);
-        x.axpby(&weight.into(), change, &0.0.into());
-    }
+    /// `x ← w D⁻¹ b`
+    fn first_sweep(weight: f32, inverse: &Single<Self>, b: &Single<Self>, x: &mut Single<Self>);
 
-    /// `x ← x + w D⁻¹ (b − t)`; `t` and `change` are workspace.
-    fn relax(weight: f32, inverse: &Single<Self>, b: &Single<Self>, [t, x, change]: [&mut Single<Self>; 3]) {
-        t.axpby(&1.0.into(), b, &(-1.0).into());
-        change.multiply(inverse, t);
-        x.axpy(&weight.into(), change);
-    }
+    /// `x ← x + w D⁻¹ (b − t)`
+    fn relax(weight: f32, inverse: &Single<Self>, b: &Single<Self>, t: &Single<Self>, x: &mut Single<Self>);
 }
 
 /// Memory of a rank's part of a hierarchy for systems in `T`.

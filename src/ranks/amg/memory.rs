@@ -61,6 +61,8 @@ pub(super) struct OnRanks<L: LocalSetup> {
     /// Link between the GPUs of all ranks.
     pub(super) link: Option<<L as RankMemory<f32>>::Link>,
     pub(super) options: AmgOptions,
+    /// The pattern of entries in own columns, on the finest level.
+    pub(super) finest: Option<Arc<Pattern>>,
     /// The aggregates of the finest level if its nodes differ in their number of unknowns.
     pub(super) known: Option<Aggregates>,
 }
@@ -128,8 +130,9 @@ impl<L: LocalSetup> Memory for OnRanks<L> {
         self.ranks.all(self.local.rounded(inverse, scale))
     }
 
-    fn stored(&self, _: usize, a: &Rows<L>, scale: f64) -> Result<LevelMatrix<L>> {
-        let (inside, outside) = self.ranks.all(self.local.level(&a.a, scale))?;
+    fn stored(&self, level: usize, a: &Rows<L>, scale: f64) -> Result<LevelMatrix<L>> {
+        let finest = self.finest.as_deref().filter(|_| level == 0);
+        let (inside, outside) = self.ranks.all(self.local.level(&a.a, scale, finest))?;
         let own = RankMemory::<f32>::space(&self.local, a.nodes() * a.size);
         let bounds = a.bounds.iter().map(|bound| bound * a.size as u64).collect();
         let space = RankSpace::of(self.ranks.clone(), bounds, own, self.link.clone());
@@ -216,7 +219,7 @@ impl<L: LocalSetup> OnRanks<L> {
         options: AmgOptions,
     ) -> OnRanks<L> {
         let (ranks, local) = (ranks.clone(), local.clone());
-        OnRanks { ranks, local, link, options, known: None }
+        OnRanks { ranks, local, link, options, finest: None, known: None }
     }
 
     /// Reads the rows of a matrix. Collective: all ranks call this.

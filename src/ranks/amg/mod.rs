@@ -143,8 +143,6 @@ struct Workspace<L: LocalSetup> {
     b: Single<L>,
     x: RankVector<f32, L>,
     t: RankVector<f32, L>,
-    /// Workspace of a sweep.
-    change: Single<L>,
 }
 
 /// The levels that are replicated on all ranks.
@@ -196,6 +194,7 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
         let keeps = ranks.all(local.begin::<T>())?;
         let link = RankMemory::<f32>::link(&local, ranks)?;
         let mut memory = OnRanks::new(ranks, &local, link, options);
+        memory.finest = Some(matrix.diagonal_block().structure().pattern.clone());
         let (rows, own) = (memory.rows_of(matrix)?, space.local_len());
         let (near, unsmoothed) = match modes.len() {
             0 => {
@@ -254,8 +253,7 @@ impl<T: Real, L: LocalLevels<T>> RankAmg<T, L> {
 impl<L: LocalSetup> Workspace<L> {
     fn of(level: &Level<L>) -> Result<Workspace<L>> {
         let space = level.a.domain();
-        let [b, change] = [space.own().zeros()?, space.own().zeros()?];
-        Ok(Workspace { b, x: space.zeros()?, t: space.zeros()?, change })
+        Ok(Workspace { b: space.own().zeros()?, x: space.zeros()?, t: space.zeros()? })
     }
 }
 
@@ -307,12 +305,12 @@ impl<L: LocalSetup> Levels for Cycle<L> {
 
     fn smooth(&mut self, at: usize, k: usize, from_zero: bool) -> krysp_solvers::Result<()> {
         let Level::<L> { a, inverse, weights, .. } = &self.hierarchy.levels[at];
-        let Workspace { b, x, t, change } = &mut self.vectors[at];
+        let Workspace { b, x, t } = &mut self.vectors[at];
         if from_zero {
-            L::first_sweep(weights[k], inverse, b, [x.own_mut(), change]);
+            L::first_sweep(weights[k], inverse, b, x.own_mut());
         } else {
             a.apply(x, t)?;
-            L::relax(weights[k], inverse, b, [t.own_mut(), x.own_mut(), change]);
+            L::relax(weights[k], inverse, b, t.own(), x.own_mut());
         }
         Ok(())
     }

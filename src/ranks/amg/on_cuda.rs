@@ -10,7 +10,7 @@ use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
 use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::on_cuda::transfers;
-use crate::preconditioners::amg::setup_on_cuda::{Products, least};
+use crate::preconditioners::amg::setup_on_cuda::{Products, diagonals, least};
 use crate::ranks::halo::Routes;
 use crate::ranks::matrix::RankMatrix;
 use crate::ranks::on_cuda::{Exchange, Sending};
@@ -199,8 +199,9 @@ impl LocalSetup for Cuda {
         Ok(rounded)
     }
 
-    fn level(&self, a: &Blocks, scale: f64) -> Result<(Products<Matrix>, Border)> {
-        let matrix = Matrix::of_blocks(&a.own_part()?, scale, &[])?;
+    fn level(&self, a: &Blocks, scale: f64, finest: Option<&Pattern>) -> Result<(Products<Matrix>, Border)> {
+        let diagonals = finest.map_or(vec![], |finest| diagonals(finest, false));
+        let matrix = Matrix::of_blocks(&a.own_part()?, scale, &diagonals)?;
         let space = self.space(a.rows());
         Ok((Products { matrix, spaces: [space.clone(), space] }, border(a)?))
     }
@@ -265,6 +266,20 @@ impl LocalSetup for Cuda {
         let came = up.wait()?;
         coarse.entries.with_part(*own..length, |part| came.copy_to(part)).map_err(failed)?;
         Ok(coarse)
+    }
+
+    fn first_sweep(weight: f32, inverse: &CudaVector<f32>, b: &CudaVector<f32>, x: &mut CudaVector<f32>) {
+        vector::scaled_multiply(weight, &inverse.entries, &b.entries, &mut x.entries);
+    }
+
+    fn relax(
+        weight: f32,
+        inverse: &CudaVector<f32>,
+        b: &CudaVector<f32>,
+        t: &CudaVector<f32>,
+        x: &mut CudaVector<f32>,
+    ) {
+        vector::relax(weight, &inverse.entries, &b.entries, &t.entries, &mut x.entries);
     }
 }
 

@@ -213,7 +213,7 @@ impl LocalSetup for Host {
         rounded_diagonal(inverse, scale)
     }
 
-    fn level(&self, a: &HostBlocks, scale: f64) -> Result<(Stored, Border)> {
+    fn level(&self, a: &HostBlocks, scale: f64, _: Option<&Pattern>) -> Result<(Stored, Border)> {
         let own = a.own_part()?;
         Ok((Stored::new(own.view(), &expanded(&own.pattern, own.shape)?, scale)?, a.border()?))
     }
@@ -257,12 +257,7 @@ impl LocalSetup for Host {
         Ok(coarse)
     }
 
-    fn first_sweep(
-        weight: f32,
-        inverse: &HostVector<f32>,
-        b: &HostVector<f32>,
-        [x, _]: [&mut HostVector<f32>; 2],
-    ) {
+    fn first_sweep(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>, x: &mut HostVector<f32>) {
         scaled::<1>(weight, inverse.as_slice(), b.as_slice(), x.as_mut_slice());
     }
 
@@ -270,7 +265,8 @@ impl LocalSetup for Host {
         weight: f32,
         inverse: &HostVector<f32>,
         b: &HostVector<f32>,
-        [t, x, _]: [&mut HostVector<f32>; 3],
+        t: &HostVector<f32>,
+        x: &mut HostVector<f32>,
     ) {
         let (b, t, inverse) = (b.as_slice(), t.as_slice(), inverse.as_slice());
         over_rows(b.len(), 5, x.as_mut_slice(), &|rows, x: &mut [f32]| {
