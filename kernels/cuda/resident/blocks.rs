@@ -55,22 +55,44 @@ impl BlockArrays {
         arrays.lanes = lanes(pattern.mean_length(), arrays.own);
         let (lanes, own) = (arrays.lanes, arrays.own);
         let fits = |window: usize| window <= usize::from(u16::MAX) && fits(window, own);
-        let rows = arrays.rows.par_windows(2).map_init(
+        // few parts, because each one needs a workspace for all columns
+        let rows = arrays.rows.par_windows(2).with_min_len(blocks.div_ceil(2 * rayon::current_num_threads()));
+        let rows = rows.map_init(
             || vec![u32::MAX; n],
             |place, rows| Block::new(pattern, rows[0] as usize..rows[1] as usize, lanes, place, &fits),
         );
-        for block in rows.collect::<Option<Vec<Block>>>()? {
-            let groups = (arrays.columns.len() / 32) as u32;
+        let parts = rows.collect::<Option<Vec<Block>>>()?;
+        let mut groups = 0;
+        for block in &parts {
             arrays.slices.extend(block.slices.iter().map(|end| groups + end));
+            groups += block.slices.last().copied().unwrap_or(0);
             arrays.halo.extend(&block.halo);
-            arrays.columns.extend(&block.columns);
-            arrays.entries.extend(&block.entries);
             arrays.window = arrays.window.max(block.window);
             arrays.halo_first.push(arrays.halo.len() as u32);
             arrays.slice_first.push(arrays.slices.len() as u32 - 1);
         }
+        let slots = |part: &Block| part.columns.len();
+        arrays.columns = concatenated(&parts, slots, |part| &part.columns);
+        arrays.entries = concatenated(&parts, slots, |part| &part.entries);
         Some(arrays)
     }
+}
+
+/// Joins an array of all parts, on all threads.
+fn concatenated<E: Copy + Default + Send + Sync>(
+    parts: &[Block],
+    length: impl Fn(&Block) -> usize,
+    array: impl Fn(&Block) -> &[E] + Sync,
+) -> Vec<E> {
+    let mut all = vec![E::default(); parts.iter().map(&length).sum()];
+    let (mut rest, mut places) = (&mut all[..], vec![]);
+    for part in parts {
+        let (place, others) = rest.split_at_mut(length(part));
+        places.push((part, place));
+        rest = others;
+    }
+    places.into_par_iter().for_each(|(part, place)| place.copy_from_slice(array(part)));
+    all
 }
 
 /// The part of one block.
@@ -124,24 +146,31 @@ impl Block {
 
     /// Lays out the slices of the block.
     fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, lanes: usize, local: impl Fn(u32) -> u16) {
+        let (offsets, columns) = (pattern.offsets(), pattern.columns());
         let height = 32 / lanes;
         for start in rows.clone().step_by(height) {
-            let range = |place: usize| match start + place {
-                row if row < rows.end => pattern.offsets().range(row),
-                _ => 0..0,
-            };
-            let groups = (0..height).map(|place| range(place).len().div_ceil(lanes)).max().unwrap_or(0);
-            for group in 0..groups {
-                for slot in 0..32 {
-                    let entries = range(slot / lanes);
-                    let entry = entries.start + group * lanes + slot % lanes;
-                    let stored = entry < entries.end;
-                    self.columns.push(if stored { local(pattern.columns()[entry]) } else { 0 });
-                    self.entries.push(if stored { entry as u32 } else { u32::MAX });
+            let stored = start..rows.end.min(start + height);
+            let longest = stored.clone().map(|row| offsets.range(row).len()).max().unwrap_or(0);
+            for group in 0..longest.div_ceil(lanes) {
+                let slots = self.columns.len();
+                for (place, row) in stored.clone().enumerate() {
+                    let entries = offsets.range(row);
+                    let first = entries.end.min(entries.start + group * lanes);
+                    let own = first..entries.end.min(first + lanes);
+                    self.columns.extend(columns[own.clone()].iter().map(|&column| local(column)));
+                    self.entries.extend(own.map(|entry| entry as u32));
+                    self.pad(slots + (place + 1) * lanes);
                 }
+                self.pad(slots + 32);
             }
             self.slices.push((self.columns.len() / 32) as u32);
         }
+    }
+
+    /// Appends padding until there are so many slots.
+    fn pad(&mut self, slots: usize) {
+        self.columns.resize(slots, 0);
+        self.entries.resize(slots, u32::MAX);
     }
 }
 
