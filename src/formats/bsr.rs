@@ -14,7 +14,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::{chunks, fill_by_rows, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{fill_by_rows, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, tuning::BLOCKS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
@@ -269,6 +269,10 @@ fn blocks_of_row(pattern: &Pattern, block_row: usize, size: usize) -> usize {
     blocks
 }
 
+/// Number of block rows between two tests of the limit in [`count_blocks`]. Small, because the threads together count at least this many
+/// each, and a matrix without blocks is recognized after a tenth of its rows. A guess.
+const CHECKED: usize = 64;
+
 /// Number of blocks, or `None` if it exceeds `most`. Stops as soon as the padding found so far exceeds what
 /// `most` allows.
 fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
@@ -277,7 +281,8 @@ fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
     let block_rows = pattern.rows() / size;
     let offsets = &*pattern.offsets;
     over_rows(block_rows, 8 * size, (), &|range, ()| {
-        for chunk in chunks(range) {
+        for first in range.clone().step_by(CHECKED) {
+            let chunk = first..range.end.min(first + CHECKED);
             // the point at which a thread stops depends on timing, but not whether the sum exceeds the limit
             if padding.load(Ordering::Relaxed) > allowed {
                 return;
