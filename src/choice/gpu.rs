@@ -63,6 +63,10 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
         CudaMatrix::refresh(self, values)
     }
 
+    fn fill(&mut self, values: &[ElemOf<CudaVector<T>>]) -> Result<()> {
+        CudaMatrix::fill(self, values)
+    }
+
     fn origin(&self) -> &dyn MatrixSource<T> {
         self
     }

@@ -43,6 +43,11 @@ impl<T: Real, F: Format<T> + Saved + Clone + 'static> Refresh<HostVector<T>> for
         Format::refresh(self, values)
     }
 
+    fn fill(&mut self, values: &[ElemOf<HostVector<T>>]) -> Result<()> {
+        Format::fill(self, values);
+        Ok(())
+    }
+
     fn origin(&self) -> &dyn MatrixSource<T> {
         self
     }

@@ -132,6 +132,11 @@ impl<V: Vector> Operator<V> {
         self.matrix.refresh(values)
     }
 
+    /// Like [`Operator::refresh`], for values that the caller has checked.
+    pub(crate) fn fill(&mut self, values: &[ElemOf<V>]) -> Result<()> {
+        self.matrix.fill(values)
+    }
+
     /// Replaces the values by those of a matrix with the same pattern, as
     /// [`Format::refresh_from`](crate::Format::refresh_from) does.
     pub fn refresh_from(&mut self, a: &Csr<ElemOf<V>>) -> Result<()>
@@ -224,6 +229,9 @@ mod machine {
     pub(super) trait Refresh<V: Vector>: LinearOperator<Vector = V> {
         /// Replaces the values, given in the order of the entries.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
+
+        /// Replaces the values by as many finite ones, which are not checked again.
+        fn fill(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
         /// The matrix, for preconditioners.
         fn origin(&self) -> &dyn MatrixSource<ElemOf<V>>

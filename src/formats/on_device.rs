@@ -200,12 +200,17 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     /// [`Csr::entries`] of the matrix that was copied. Returns an error for infinite values and NaN, and then keeps the
     /// old values.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        if self.user_order.is_none() {
+            self.source.check_entries(values)?;
+        }
+        self.fill(values)
+    }
+
+    /// Like [`CudaMatrix::refresh`], but checks values only where it reorders them.
+    pub(crate) fn fill(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {
             Some(order) => Cow::Owned(order.entries(values)?),
-            None => {
-                self.source.check_entries(values)?;
-                Cow::Borrowed(values)
-            }
+            None => Cow::Borrowed(values),
         };
         self.arrays.fill(self.source.on_device(), &entries)?;
         self.outdate();

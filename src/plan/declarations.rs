@@ -10,7 +10,7 @@ use crate::device::{Cuda, ToCuda};
 use crate::error::{Error, Result};
 use crate::formats::Csr;
 #[cfg(feature = "cuda")]
-use crate::formats::node_rows;
+use crate::formats::{MatrixSource, node_rows};
 use crate::numbers::Real;
 use crate::preconditioners::{Amg, AmgOptions, Fields, SaddlePoint, SaddlePointOptions};
 use crate::saved::saved;
@@ -146,15 +146,17 @@ impl Declarations {
         }
     }
 
-    /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns.
+    /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns. `there` is the matrix
+    /// on the GPU.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,
         gpu: &Cuda,
         csr: &Csr<T>,
+        there: &impl MatrixSource<T>,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
         match self.near(csr.rows())? {
-            None => Amg::on(gpu, csr),
+            None => Amg::on(gpu, there),
             Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }

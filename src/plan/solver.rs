@@ -255,8 +255,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         (self.settings.singular, self.begins) = (false, None);
         let (running, operator) = (&mut self.running, &mut self.operator);
         let refresh = |values: &[T]| match (running, operator) {
-            (Some((_, running)), _) => running.operators_mut().0.refresh(values),
-            (None, Some(operator)) => operator.refresh(values),
+            (Some((_, running)), _) => running.operators_mut().0.fill(values),
+            (None, Some(operator)) => operator.fill(values),
             (None, None) => Err(Error::NoOperator),
         };
         let operator = match &self.user_order {
