@@ -108,10 +108,10 @@ pub use numbers::{Real, Storage};
 pub use permutation::Permutation;
 pub use plan::{Plan, solve, solve_many};
 pub use preconditioners::{
-    Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
-    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, PositiveJacobi, Refresh, SaddleEstimate, SaddlePoint,
-    SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel,
-    UnknownOrder, rigid_body_modes,
+    Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, FactorReport, Fields, Fsai, Growth,
+    Ic0, Ilu0, Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, PositiveJacobi, Refresh, SaddleEstimate,
+    SaddlePoint, SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows,
+    TwoLevel, UnknownOrder, rigid_body_modes,
 };
 #[cfg(feature = "cuda")]
 pub use preconditioners::{CuDss, CuDssKind, CuDssReport};

@@ -53,7 +53,7 @@ pub mod two_level;
 pub use crate::formats::MatrixSource;
 pub use amg::{Amg, AmgOptions, UnknownOrder, rigid_body_modes};
 pub use coarse::CoarseSpace;
-pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
+pub use direct::{Cholesky, DirectOptions, FactorReport, Inertia, Ldl, Lu};
 #[cfg(feature = "cuda")]
 pub use direct::{CuDss, CuDssKind, CuDssReport};
 #[cfg(feature = "testing")]

@@ -20,7 +20,7 @@ use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Front, NONE, Tree, Units, Workspace};
-use super::{Budget, DirectOptions, condition};
+use super::{Budget, DirectOptions, FactorReport, Inertia, condition};
 use crate::error::{Error, Result};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
@@ -145,6 +145,24 @@ impl<T: Real> Cholesky<T> {
     /// Number of stored entries of `L`, including zeros.
     pub fn nnz(&self) -> usize {
         self.tree.entries()
+    }
+
+    /// Facts about the factorization.
+    pub fn report(&self) -> FactorReport {
+        let rows = self.space.len();
+        FactorReport {
+            kind: NAME,
+            rows,
+            entries: self.nnz(),
+            multiplications: self.tree.work(),
+            bytes: self.bytes(),
+            by_fronts: true,
+            delayed_pivots: 0,
+            missing_pivots: 0,
+            // after a failed refresh there are no factors
+            inertia: self.norm.map(|_| Inertia { negative: 0, positive: rows }),
+            growth: None,
+        }
     }
 
     /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves. The estimate is a lower bound up to

@@ -14,6 +14,7 @@
 //! operations in a front is fixed: factors are bitwise the same for every number of threads.
 
 mod assembly;
+mod report;
 mod rest;
 mod solves;
 #[cfg(test)]
@@ -21,10 +22,10 @@ mod tests;
 
 use super::Budget;
 use super::order::Pivoting;
-use super::scale::{power, row_scale};
+use super::scale::{larger, power, row_scale};
 use super::tree::{NONE, Tree};
 use crate::error::{Error, Result};
-use crate::formats::Csr;
+use crate::formats::{Csr, Rows};
 use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::frontal::ldl::{self, LdlFront};
@@ -96,6 +97,8 @@ pub(super) struct Progress<T> {
     kind: Kind,
     row_scale: Vec<T>,
     column_scale: Vec<T>,
+    /// Largest magnitude of an entry of the scaled matrix.
+    largest: T,
     /// Steps: ranges of fronts that are eliminated in sequence, after the steps of their children.
     steps: Vec<Range<usize>>,
     pieces: Vec<Piece<T>>,
@@ -122,10 +125,17 @@ impl<T: Real> Progress<T> {
             Kind::Symmetric => (vec![T::one(); columns.rows()], vec![T::one(); columns.rows()]),
         };
         let rests = (0..tree.fronts.len()).map(|_| Mutex::default()).collect();
+        let scaled = Rows::of(columns).iter().zip(&column_scale).map(|((rows, values), &scale)| {
+            let scaled =
+                rows.iter().zip(values).map(|(&row, &value)| value * row_scale[row as usize] * scale);
+            scaled.fold(T::zero(), larger)
+        });
+        let largest = scaled.fold(T::zero(), larger);
         Progress {
             kind,
             row_scale,
             column_scale,
+            largest,
             steps: tree.steps(),
             pieces: vec![],
             rests,
@@ -165,7 +175,7 @@ impl<T: Real> Progress<T> {
             end += 1;
         }
         let [held, stored] = self.bytes().map(AtomicUsize::new);
-        let Progress { kind, row_scale, column_scale, steps, pieces, rests, most } = self;
+        let Progress { kind, row_scale, column_scale, steps, pieces, rests, most, .. } = self;
         let [first, next] = &tree.children().into();
         let idle: Mutex<Vec<Workspace<T>>> = Mutex::default();
         let work = Work {
@@ -207,8 +217,8 @@ impl<T: Real> Progress<T> {
 
     /// Factors of a completed factorization.
     pub(super) fn factors(self) -> FrontFactors<T> {
-        let Progress { row_scale, column_scale, pieces, .. } = self;
-        FrontFactors { row_scale, column_scale, pieces, units: OnceLock::new() }
+        let Progress { row_scale, column_scale, largest, pieces, .. } = self;
+        FrontFactors { row_scale, column_scale, largest, pieces, units: OnceLock::new() }
     }
 }
 
@@ -376,6 +386,8 @@ impl<T: Real> Work<'_, T> {
 pub(super) struct FrontFactors<T> {
     row_scale: Vec<T>,
     column_scale: Vec<T>,
+    /// Largest magnitude of an entry of the scaled matrix.
+    largest: T,
     pieces: Vec<Piece<T>>,
     units: OnceLock<Box<solves::BothUnits>>,
 }

@@ -17,7 +17,7 @@ use super::order::{Pivoting, Shape, paired};
 use super::scale::largest;
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{self, Both, Expected, Tree};
-use super::{Budget, DirectOptions, condition};
+use super::{Budget, DirectOptions, FactorReport, Inertia, condition};
 use crate::error::Result;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
@@ -86,16 +86,6 @@ saved!(impl[T: Real] Ldl<T> {
 struct Workspace<T> {
     scaled: Vec<Vec<T>>,
     steps: tree::Workspace<T>,
-}
-
-/// Numbers of negative and of positive eigenvalues of a symmetric matrix (Sylvester's law of inertia). No
-/// eigenvalue is zero, because [`Ldl`] returns an error for a matrix that is singular to rounding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inertia {
-    /// Number of negative eigenvalues.
-    pub negative: usize,
-    /// Number of positive eigenvalues.
-    pub positive: usize,
 }
 
 impl<T: Real> Ldl<T> {
@@ -209,8 +199,12 @@ impl<T: Real> Ldl<T> {
 
     /// Numbers of negative and of positive eigenvalues.
     pub fn inertia(&self) -> Inertia {
-        let [negative, positive] = self.factors.signs();
-        Inertia { negative, positive }
+        self.factors.inertia()
+    }
+
+    /// Facts about the factorization, from a pass over the factors.
+    pub fn report(&self) -> FactorReport {
+        self.factors.report(NAME, &self.tree, true)
     }
 }
 
@@ -426,7 +420,7 @@ mod tests {
             let a = indefinite(12, zero_diagonal);
             let ldl = Ldl::new(&a).unwrap();
             // some pivots are delayed, and there are fronts above the tasks
-            assert!(ldl.nnz() != ldl.tree.entries() && !ldl.tree.top.is_empty(), "{zero_diagonal}");
+            assert!(ldl.report().delayed_pivots > 0 && !ldl.tree.top.is_empty(), "{zero_diagonal}");
             threads_and_vectors_change_no_bits(|| Ldl::new(&a).unwrap(), |_| vec![]);
         }
     }

@@ -32,7 +32,7 @@ use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
 use super::transpose::transposed;
 use super::tree::{self, Tree};
-use super::{Budget, DirectOptions, condition};
+use super::{Budget, DirectOptions, FactorReport, condition};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::formats::derived::check_same_pattern;
@@ -115,6 +115,14 @@ impl<T: Real> Lu<T> {
         match &self.factors {
             Factors::Columns { factors, .. } => factors.nnz(),
             Factors::Fronts { factors, .. } => factors.nnz(),
+        }
+    }
+
+    /// Facts about the factorization, from a pass over the factors.
+    pub fn report(&self) -> FactorReport {
+        match &self.factors {
+            Factors::Columns { factors, .. } => factors.report(),
+            Factors::Fronts { tree, factors } => factors.report(NAME, tree, false),
         }
     }
 

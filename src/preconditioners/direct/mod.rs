@@ -28,6 +28,7 @@ mod ldl;
 mod lu;
 mod memory;
 mod order;
+mod report;
 mod scale;
 #[cfg(test)]
 mod testing;
@@ -41,9 +42,10 @@ pub(crate) use cholesky::Symbolic;
 pub use cudss::{CuDss, CuDssKind, CuDssReport};
 #[cfg(feature = "testing")]
 pub use elimination_order::{EliminationOrder, elimination_order};
-pub use ldl::{Inertia, Ldl};
+pub use ldl::Ldl;
 pub use lu::Lu;
 pub(crate) use lu::{PartialLu, lu_by_fronts};
 pub use memory::DirectOptions;
+pub use report::{FactorReport, Inertia};
 
 use memory::Budget;

@@ -80,9 +80,14 @@ impl Front {
     /// Number of multiplications for a symmetric matrix: for each column, half the square of its number of
     /// rows from the diagonal on.
     pub(super) fn work(&self) -> f64 {
-        let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
-        cubes(self.height() as f64) - cubes(self.below() as f64)
+        work(self.height(), self.below())
     }
+}
+
+/// Number of multiplications for a front of a symmetric matrix, given its numbers of rows and of rows below its pivots.
+pub(super) fn work(height: usize, below: usize) -> f64 {
+    let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
+    cubes(height as f64) - cubes(below as f64)
 }
 
 impl Tree {

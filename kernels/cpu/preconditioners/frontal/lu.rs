@@ -391,6 +391,13 @@ impl<T: Value> LuFactors<'_, T> {
         self.step::<BACKWARD_TRANSPOSED>(vectors, x, others);
     }
 
+    /// Largest magnitude of an entry of `U`.
+    pub fn largest(self) -> T {
+        let columns = self.lower.chunks_exact(self.order.max(1)).enumerate();
+        let own = columns.flat_map(|(pivot, column)| &column[..=pivot]);
+        own.chain(self.upper).fold(T::zero(), |most, value| most.max(value.abs()))
+    }
+
     fn step<const WHICH: u8>(self, vectors: usize, x: &mut [T], others: &mut [T]) {
         let LuFactors { lower, upper, order } = self;
         let [count, height] = [x.len(), others.len()].map(|numbers| numbers / vectors.max(1));

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 saved!(impl[] Eliminated { order, pivots, numbers, places, pairs });
 saved!(impl[T: Real] Piece<T> { numbers, places, pairs, fronts, missing_rows, missing_columns });
-saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, pieces; units = OnceLock::new() });
+saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, largest, pieces; units = OnceLock::new() });
 
 /// Units for solves: those of the rows of the fronts, and those of their columns.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl BothUnits {
 
 impl<T: Real> Piece<T> {
     /// `L` and `U` of a front.
-    fn lu(&self, front: &Eliminated) -> LuFactors<'_, T> {
+    pub(super) fn lu(&self, front: &Eliminated) -> LuFactors<'_, T> {
         let &Eliminated { order, pivots, numbers, .. } = front;
         let (lower, upper) =
             self.numbers[numbers..][..pivots * (2 * order - pivots)].split_at(pivots * order);
@@ -40,7 +40,7 @@ impl<T: Real> Piece<T> {
     }
 
     /// `L` and `D` of a front of a symmetric matrix.
-    fn ldl(&self, front: &Eliminated) -> LdlFactors<'_, T> {
+    pub(super) fn ldl(&self, front: &Eliminated) -> LdlFactors<'_, T> {
         let &Eliminated { order, pivots, numbers, pairs, .. } = front;
         let lower = &self.numbers[numbers..][..packed(order, pivots)];
         LdlFactors { lower, order, pairs: &self.pairs[pairs..][..pivots] }
@@ -216,18 +216,6 @@ impl<T: Real> FrontFactors<T> {
     /// Number of entries of the vectors of a solve.
     pub(in super::super) fn entries(&self, tree: &Tree, symmetric: bool) -> usize {
         self.units(tree, symmetric).rows.entries()
-    }
-
-    /// Numbers of negative and of positive eigenvalues of a symmetric matrix.
-    pub(in super::super) fn signs(&self) -> [usize; 2] {
-        let mut counts = [0; 2];
-        for piece in &self.pieces {
-            for front in &piece.fronts {
-                let [negative, positive] = piece.ldl(front).signs();
-                counts = [counts[0] + negative, counts[1] + positive];
-            }
-        }
-        counts
     }
 
     /// Number of stored entries of both factors, including zeros.

@@ -1,8 +1,10 @@
 //! LU factors that are stored by columns, and solves with them.
 
 use super::super::order::{Order, Pivoting};
-use super::super::scale::row_scale;
+use super::super::report::{FactorReport, growth};
+use super::super::scale::{larger, row_scale};
 use super::super::triangle::Triangle;
+use super::NAME;
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
@@ -17,6 +19,8 @@ const SOUND: f64 = 1e-5;
 #[derive(Debug)]
 pub(super) struct ColumnFactors<T> {
     pub(super) scale: Vec<T>,
+    /// Largest magnitude of a scaled entry in a diagonal block.
+    pub(super) largest: T,
     /// First step of each diagonal block, then the number of steps.
     pub(super) blocks: Vec<u32>,
     /// Pivot row of each step.
@@ -33,24 +37,28 @@ impl<T: Real> ColumnFactors<T> {
     /// Recomputes the factors for new values, with the same pivots. If one of them is too small, returns
     /// `false`, and the factors are unchanged.
     pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
-        let kept =
-            (self.scale.clone(), self.lower.values.clone(), self.upper.values.clone(), self.pivots.clone());
+        let kept = (
+            (self.scale.clone(), self.largest),
+            self.lower.values.clone(),
+            self.upper.values.clone(),
+            self.pivots.clone(),
+        );
         let complete = self.recompute(columns, order, pivoting);
         if !matches!(complete, Ok(true)) {
-            (self.scale, self.lower.values, self.upper.values, self.pivots) = kept;
+            ((self.scale, self.largest), self.lower.values, self.upper.values, self.pivots) = kept;
         }
         complete
     }
 
     fn recompute(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
         let n = columns.rows();
-        let ColumnFactors { scale, blocks, row_of, lower, upper, pivots, missing } = self;
+        let ColumnFactors { scale, largest: most, blocks, row_of, lower, upper, pivots, missing } = self;
         if !missing.is_empty() {
             return Ok(false);
         }
         let phase = Phase::new("LU factorization, known pivots", lower.rows.len() as f64);
         let mut counter = phase.counter();
-        *scale = row_scale(columns);
+        (*scale, *most) = (row_scale(columns), T::zero());
         let mut step_of = vec![0u32; n];
         (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
         let (sound, continued) = (T::from_f64(SOUND), lower.continued());
@@ -68,6 +76,7 @@ impl<T: Real> ColumnFactors<T> {
                     largest = largest.max(value.abs());
                 }
             }
+            *most = most.max(largest);
             let mut entries = upper.starts[step]..upper.starts[step + 1];
             while let Some(at) = entries.next() {
                 let earlier = upper.rows[at];
@@ -189,6 +198,36 @@ impl<T: Real> ColumnFactors<T> {
         v
     }
 
+    /// Facts about the factors, from a pass over `U`.
+    pub(super) fn report(&self) -> FactorReport {
+        let (mut multiplications, mut largest) = (0, T::zero());
+        for steps in self.blocks() {
+            for step in steps.clone() {
+                let (rows, values) = self.upper.column(step);
+                // entries above the diagonal block are not changed by the elimination
+                let own = rows.iter().zip(values).filter(|(row, _)| **row as usize >= steps.start);
+                for (&earlier, &value) in own {
+                    multiplications += self.lower.column(earlier as usize).0.len();
+                    largest = larger(largest, value);
+                }
+            }
+        }
+        // the pivots of steps without one are infinite
+        let pivots = self.pivots.iter().copied().filter(|pivot| Element::is_finite(*pivot));
+        FactorReport {
+            kind: NAME,
+            rows: self.pivots.len(),
+            entries: self.nnz(),
+            multiplications: multiplications as f64,
+            bytes: self.bytes(),
+            by_fronts: false,
+            delayed_pivots: 0,
+            missing_pivots: self.missing.len(),
+            inertia: None,
+            growth: growth(pivots.fold(largest, larger), self.largest),
+        }
+    }
+
     /// Number of stored entries of both factors.
     pub(super) fn nnz(&self) -> usize {
         self.lower.rows.len() + self.upper.rows.len() + self.pivots.len()
@@ -202,4 +241,37 @@ impl<T: Real> ColumnFactors<T> {
 /// Dot product of a sparse column with `x`.
 fn sum<T: Real>(rows: &[u32], values: &[T], x: &[T]) -> T {
     rows.iter().zip(values).fold(T::zero(), |sum, (&row, &value)| sum + value * x[row as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Budget, DirectOptions, columns};
+    use super::*;
+    use crate::preconditioners::direct::transpose::transposed;
+
+    #[test]
+    fn the_growth_of_wilkinsons_matrix_doubles_with_each_row() {
+        // 1 on the diagonal and in the last column, -1 below the diagonal
+        let n = 30;
+        let row = |i: usize| (0..i).map(move |j| (i, j, -1.0)).chain([(i, i, 1.0), (i, n - 1, 1.0)]);
+        let mut entries: Vec<_> = (0..n).flat_map(row).collect();
+        entries.dedup_by_key(|&mut (i, j, _)| (i, j));
+        let columns = transposed(&Csr::<f64>::from_triplets(n, n, &entries).unwrap()).unwrap();
+        let natural: Vec<u32> = (0..n as u32).collect();
+        let order = Order { column_of: natural.clone(), preferred: natural, most_entries: usize::MAX };
+        let budget = Budget::new(NAME, DirectOptions::default(), n);
+        let blocks = vec![0, n as u32];
+        let mut progress = columns::Progress::new(row_scale(&columns), vec![], blocks, n * n, budget);
+        assert!(progress.run(&columns, &order, Pivoting::Regular, budget, f64::INFINITY).unwrap());
+        let work = progress.work;
+        let mut factors = progress.factors();
+        let report = factors.report();
+        assert_eq!(report.growth, Some(2f64.powi(n as i32 - 1)), "{report}");
+        assert_eq!(report.multiplications, work);
+        // with the same pivots, the factors of a multiple are a multiple
+        let tripled: Vec<f64> = columns.entries().iter().map(|value| 3.0 * value).collect();
+        let tripled = columns.with_values(&tripled).unwrap();
+        assert!(factors.refresh(&tripled, &order, Pivoting::Regular).unwrap());
+        assert_eq!(factors.report().growth, report.growth);
+    }
 }

@@ -40,6 +40,8 @@ const COLUMN: f64 = 64.0;
 #[derive(Debug)]
 pub(super) struct Progress<T> {
     scale: Vec<T>,
+    /// Largest magnitude of a scaled entry in a diagonal block so far.
+    largest: T,
     /// First step of each diagonal block, then the number of steps.
     blocks: Vec<u32>,
     /// Number of entries of each row of the matrix; empty if there are preferred rows.
@@ -89,6 +91,7 @@ impl<T: Real> Progress<T> {
         };
         Progress {
             scale,
+            largest: T::zero(),
             blocks,
             lengths,
             upper: triangle(),
@@ -159,6 +162,7 @@ impl<T: Real> Progress<T> {
             let entries = columns.row(column as usize);
             self.search(entries.0, column, start);
             let largest = self.load(entries, start, budget)?;
+            self.largest = self.largest.max(largest);
             let largest = self.update(largest);
             let row = self.pivot_row(column, order);
             let Progress { upper, pivots, missing, x, fresh, lower, row_of, .. } = &mut *self;
@@ -285,14 +289,15 @@ impl<T: Real> Progress<T> {
     /// Factors of a completed elimination.
     pub(super) fn factors(self) -> ColumnFactors<T> {
         let n = self.step_of.len();
-        let Progress { scale, blocks, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
+        let Progress { scale, largest, blocks, upper, pivots, missing, mut lower, .. } = self;
+        let (mut step_of, mut row_of) = (self.step_of, self.row_of);
         // assign the unused rows to the steps without a pivot
         let unused = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
         for (&step, row) in missing.iter().zip(unused) {
             (row_of[step as usize], step_of[row as usize]) = (row, step);
         }
         lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
-        ColumnFactors { scale, blocks, row_of, lower, upper, pivots, missing }
+        ColumnFactors { scale, largest, blocks, row_of, lower, upper, pivots, missing }
     }
 
     /// Finds the reach of a column in its diagonal block, which begins at step `start`, and its rows that are

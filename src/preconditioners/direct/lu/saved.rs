@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 saved!(impl[] Order { column_of, preferred, most_entries });
 saved!(impl[T: Real] Triangle<T> { starts, rows, values });
-saved!(impl[T: Real] ColumnFactors<T> { scale, blocks, row_of, lower, upper, pivots, missing });
+saved!(impl[T: Real] ColumnFactors<T> { scale, largest, blocks, row_of, lower, upper, pivots, missing });
 
 saved!(impl[] enum Pivoting { Regular {}, Tolerant {} });
 

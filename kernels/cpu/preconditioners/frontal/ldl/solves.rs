@@ -69,6 +69,30 @@ impl<T: Value> LdlFactors<'_, T> {
         counts
     }
 
+    /// Largest magnitude of an entry of `D Lᵀ`, with a unit diagonal of `L`.
+    pub fn largest(self) -> T {
+        let (mut most, mut k) = (T::zero(), 0);
+        let mut see = |value: T| most = most.max(value.abs());
+        while k < self.pairs.len() {
+            let own = self.column(k);
+            if self.pairs[k] {
+                let next = self.column(k + 1);
+                let (a, b, c) = (own[0], own[1], next[0]);
+                [a, b, c].into_iter().for_each(&mut see);
+                for (&one, &other) in own[2..].iter().zip(&next[1..]) {
+                    see(a * one + b * other);
+                    see(b * one + c * other);
+                }
+                k += 2;
+            } else {
+                see(own[0]);
+                own[1..].iter().for_each(|&entry| see(own[0] * entry));
+                k += 1;
+            }
+        }
+        most
+    }
+
     /// Returns a column, from its diagonal on.
     #[inline(always)]
     fn column(&self, k: usize) -> &[T] {

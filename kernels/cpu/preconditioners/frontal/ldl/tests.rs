@@ -158,6 +158,16 @@ fn solves_and_signs_are_those_of_the_matrix() {
 }
 
 #[test]
+fn the_largest_entry_of_d_times_the_transpose_of_l_is_found() {
+    let largest = |lower: &[f64], order, pairs: &[bool]| LdlFactors { lower, order, pairs }.largest();
+    assert_eq!(largest(&[2.0, -5.0, 1.0], 3, &[false]), 10.0);
+    // D = [0 2; 2 1], and 3 and 4 below: 2 * 3 + 1 * 4
+    assert_eq!(largest(&[0.0, 2.0, 3.0, 1.0, 4.0], 3, &[true, false]), 10.0);
+    assert_eq!(largest(&[0.0, 12.0, 1.0], 2, &[true, false]), 12.0);
+    assert_eq!(largest(&[], 0, &[]), 0.0);
+}
+
+#[test]
 fn columns_with_nan_have_no_pivots() {
     let (order, summed) = (40, 20);
     for (row, column) in [(3, 3), (11, 4), (35, 7)] {

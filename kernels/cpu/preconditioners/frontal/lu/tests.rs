@@ -40,6 +40,9 @@ fn check(order: usize, summed: usize, weak: &[usize]) -> (f64, usize) {
         None => values[j * order + k],
         Some(j) => upper[k * height + j],
     };
+    let of_u = (0..pivots).flat_map(|k| (k..order).map(move |j| (k, j)));
+    let largest = of_u.fold(0.0f64, |most, (k, j)| most.max(u(k, j).abs()));
+    assert_eq!(LuFactors { lower: &values[..pivots * order], upper: &upper, order }.largest(), largest);
     let mut worst = 0.0f64;
     for (i, j) in (0..order).flat_map(|i| (0..order).map(move |j| (i, j))) {
         let product: f64 = (0..pivots.min(i + 1).min(j + 1)).map(|k| l(i, k) * u(k, j)).sum();
