@@ -19,8 +19,8 @@ use crate::permutation::Permutation;
 #[cfg(feature = "cuda")]
 use crate::preconditioners::CuDss;
 use crate::preconditioners::{
-    Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, IlutOptions, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision,
-    Spai, Symbolic, TwoLevel,
+    Amg, Cholesky, FactorReport, Fsai, Ic0, Ilu0, Ilut, IlutOptions, Ldl, Lu, PositiveJacobi, SaddlePoint,
+    SinglePrecision, Spai, Symbolic, TwoLevel,
 };
 use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded, Saved};
 use krysp_solvers::{Identity, LinearOperator, Vector};
@@ -99,6 +99,21 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Err(InconsistentData)
     }
+}
+
+/// Report of a complete factorization of the host; `None` for any other preconditioner.
+pub(super) fn factor_report<T: Real, V: Vector<Elem = T> + 'static>(
+    m: &dyn Prepared<T, V>,
+) -> Option<FactorReport> {
+    let any: &dyn Any = m;
+    if let Some(deflated) = any.downcast_ref::<WithNullSpace<T, V>>() {
+        return factor_report(&**deflated.inner());
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(on_host) = any.downcast_ref::<HostPreconditioner<T>>() {
+        return factor_report(on_host.inner());
+    }
+    FactorReport::of::<T>(any)
 }
 
 /// Writes `true` and a preconditioner, if that is of type `M`.

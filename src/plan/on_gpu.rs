@@ -1,6 +1,6 @@
 //! Preconditioners of the host for solves on a GPU.
 
-use super::running::AnyPreconditioner;
+use super::running::{AnyPreconditioner, Prepared};
 use crate::device::{CudaSpace, CudaVector, failed};
 use crate::error::Result;
 use crate::formats::MatrixSource;
@@ -30,6 +30,10 @@ impl<T: Real> HostPreconditioner<T> {
         }
         let workspace = Mutex::new([space.host().zeros()?, space.host().zeros()?]);
         Ok(HostPreconditioner { inner, space: space.clone(), workspace })
+    }
+
+    pub(super) fn inner(&self) -> &dyn Prepared<T, HostVector<T>> {
+        &*self.inner
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a plan builds: a solver that runs one candidate after the other.
 
 use super::WorkUnits;
-use super::backend::{ForFactors, operator};
+use super::backend::{ForFactors, factor_report, operator};
 use super::candidates::Candidate;
 use super::costs::{MANY_SOLVES, SharedSymbolic};
 use super::matched::Begins;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::formats::user_order::UserOrder;
 use crate::formats::{Csr, Format, Source};
 use crate::numbers::Real;
+use crate::preconditioners::FactorReport;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{BasicVector, CancelToken, LinearOperator, Progress, Report, Space, SpaceOf};
@@ -184,6 +185,24 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             (None, Some(operator)) => Ok(operator),
             (None, None) => Err(Error::NoOperator),
         }
+    }
+
+    /// Report of the complete factorization that the last attempt used; `None` if its preconditioner is another one, or is not computed by
+    /// the host.
+    ///
+    /// ```
+    /// use krysp::plan::{Plan, Preconditioner};
+    /// use krysp::gallery;
+    ///
+    /// let a = gallery::poisson::<f64>(&[20, 20])?;
+    /// let mut solver = Plan::new(&a)?.preconditioner(Preconditioner::Ldl).build()?;
+    /// solver.solve(&vec![1.0; 400])?;
+    /// assert!(solver.factor_report().is_some_and(|report| report.entries > a.nnz() / 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn factor_report(&self) -> Option<FactorReport> {
+        let (_, running) = self.running.as_ref()?;
+        factor_report(running.operators().1)
     }
 
     /// The candidates, with their expected costs. An elimination ordering, and factors that were built, correct the costs.

@@ -37,6 +37,35 @@ fn solve_reports_the_result() {
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }
 
+/// A complete factorization is described, with the signs of the eigenvalues if the matrix is symmetric.
+#[test]
+fn solve_describes_complete_factorizations() {
+    let folder = Folder::new("factors");
+    let circuit = "tests/data/jpwh_991.mtx.gz";
+    for (matrix, name, expected) in [
+        ("A.mtx", "ldl", "factors     LDL by fronts: "),
+        ("A.mtx", "cholesky", "factors     Cholesky by fronts: "),
+        (circuit, "lu", "factors     LU by "),
+    ] {
+        let ran = folder.run(&format!("krysp solve {matrix} --preconditioner {name} --json r.json"));
+        assert!(ran.code == 0 && ran.out.contains(expected), "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains(" multiplications, "), "{}", ran.out);
+        let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
+        assert!(report.contains("\"multiplications\": "), "{report}");
+        assert_eq!(report.contains("\"positive_eigenvalues\": 216"), matrix == "A.mtx", "{report}");
+        assert_eq!(ran.out.contains(", 216 positive and 0 negative"), matrix == "A.mtx", "{}", ran.out);
+    }
+    let columns = folder.run("krysp solve A.mtx B.mtx --preconditioner cholesky");
+    assert!(columns.out.contains("factors     Cholesky by fronts: "), "{}{}", columns.out, columns.err);
+    let ran = folder.run("krysp solve A.mtx --preconditioner amg --json -");
+    assert!(
+        !ran.err.contains("factors  ") && ran.out.contains("\"factors\": null"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
 /// Properties of the system are read from files, and errors name the options.
 #[test]
 fn solve_uses_declared_properties() {

@@ -2,6 +2,7 @@
 
 mod columns;
 mod declarations;
+mod factors;
 #[cfg(feature = "mpi")]
 mod on_ranks;
 
@@ -17,7 +18,7 @@ use declarations::Declarations;
 use krysp::io::check_finite;
 use krysp::plan::{Attempt, AttemptEnd, Backend, Method, Place, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
-use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Outcome, Plan};
+use krysp::{CancelToken, Csr, FactorReport, Host, Interrupt, LinearOperator, Outcome, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -119,6 +120,7 @@ struct Run {
     reads: Option<f64>,
     /// A hint about declarations that would make solves faster.
     hint: Option<String>,
+    factors: Option<FactorReport>,
 }
 
 impl Solve {
@@ -286,8 +288,8 @@ impl Solve {
         let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
         let reads = if bytes < CACHED { None } else { reads().ok() };
         let (read, is_pattern) = (Duration::ZERO, false);
-        let hint = planned.hint();
-        Ok(Run { solved, curves: vec![], error: None, format, bytes, read, built, reads, is_pattern, hint })
+        let (curves, error, hint, factors) = (vec![], None, planned.hint(), planned.factor_report());
+        Ok(Run { solved, curves, error, format, bytes, read, built, is_pattern, reads, hint, factors })
     }
 
     fn plan<'a, M: Backend<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
@@ -346,6 +348,9 @@ impl Solve {
                 found += ", much larger than the residual: the matrix is nearly singular";
             }
             line("", &found);
+        }
+        if let Some(factors) = &run.factors {
+            line("factors", &factors::shown(factors));
         }
         if let Some(rate) = run.rate() {
             line("memory", &rate);
@@ -429,6 +434,7 @@ impl Solve {
             ("storage", run.bytes.into()),
         ];
         fields.extend(self.ending(report, run.error, run.read));
+        fields.push(("factors", run.factors.as_ref().map(factors::json).into()));
         fields.push(("generate_time", run.built.as_secs_f64().into()));
         fields.push(("apply_time", report.time.as_secs_f64().into()));
         fields.push(("solver", Json::List(solved.attempts.iter().map(attempt).collect())));

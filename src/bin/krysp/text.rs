@@ -1,5 +1,6 @@
 //! Formatting of numbers, bars and headings for the terminal.
 
+use krysp::Inertia;
 use krysp::solvers::InterfaceNames;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +61,11 @@ pub(crate) fn counted(number: usize, what: &str) -> String {
 /// `1 entry`, `2 entries`.
 pub(crate) fn entries(number: usize) -> String {
     format!("{} {}", count(number), if number == 1 { "entry" } else { "entries" })
+}
+
+/// Numbers of eigenvalues of a symmetric matrix.
+pub(crate) fn inertia(Inertia { negative, positive }: Inertia) -> String {
+    format!("{} positive and {} negative eigenvalues", count(positive), count(negative))
 }
 
 /// Bytes in powers of ten.

@@ -1,16 +1,19 @@
 //! `krysp solve` with several right-hand sides, the columns of one file.
 
-use super::{Failure, Solve};
+use super::{Failure, Solve, factors};
 use crate::files;
 use crate::formats::Device;
 use crate::json::Json;
 use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use krysp::plan::{Backend, PlannedSolver, Solved};
-use krysp::{CancelToken, Csr, Host, Interrupt};
+use krysp::{CancelToken, Csr, FactorReport, Host, Interrupt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// Name of the format, solution of each column, and report of a complete factorization.
+type Columns = (String, Vec<Solved<f64>>, Option<FactorReport>);
 
 impl Solve {
     /// Solves for all columns, and reports the outcome of each.
@@ -34,7 +37,7 @@ impl Solve {
         });
         drop(phases);
         seen.end();
-        let (format, solved) = solved?;
+        let (format, solved, factors) = solved?;
         let total = started.elapsed();
         if !self.quiet {
             let time = |time: Duration| text::seconds(time.as_secs_f64());
@@ -58,6 +61,9 @@ impl Solve {
             let converged = solved.iter().filter(|solved| solved.converged()).count();
             let all = text::counted(solved.len(), "column");
             line("result", &format!("{converged} of {all} converged, total {}", time(total)));
+            if let Some(factors) = &factors {
+                line("factors", &factors::shown(factors));
+            }
         }
         if let Some(path) = &self.out {
             let x: Vec<Vec<f64>> = solved.iter().map(|solved| solved.x.clone()).collect();
@@ -74,6 +80,7 @@ impl Solve {
                 ("rhs", self.rhs.as_ref().map(|path| path.display().to_string()).into()),
                 ("device", self.device.clone().into()),
                 ("format", format.into()),
+                ("factors", factors.as_ref().map(factors::json).into()),
                 ("apply_time", total.as_secs_f64().into()),
                 ("columns", Json::List(columns.collect())),
             ]);
@@ -107,14 +114,14 @@ impl Solve {
         }
     }
 
-    /// Solves on `machine`. Returns the name of the format, and the solution of each column.
+    /// Solves on `machine`.
     fn columns_on<M: Backend<f64>>(
         &self,
         machine: &M,
         a: &Csr<f64>,
         b: &[Vec<f64>],
         cancel: &CancelToken,
-    ) -> Result<(String, Vec<Solved<f64>>), Failure>
+    ) -> Result<Columns, Failure>
     where
         M::Vector: 'static,
     {
@@ -129,6 +136,7 @@ impl Solve {
         if let Some(path) = &self.save {
             planned.save(path)?;
         }
-        Ok((planned.operator()?.choice().stored().to_string(), solved))
+        let format = planned.operator()?.choice().stored().to_string();
+        Ok((format, solved, planned.factor_report()))
     }
 }

@@ -144,7 +144,7 @@ impl<T: Real> Progress<T> {
         most: f64,
     ) -> Result<bool> {
         // the work of later columns is not known, so progress is counted in columns
-        let phase = Phase::new("LU factorization", columns.rows() as f64);
+        let phase = Phase::new("LU factorization by columns", columns.rows() as f64);
         phase.advance(self.row_of.len() as u64)?;
         let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
         let mut block = self.blocks.partition_point(|&start| start <= polled_at) - 1;
