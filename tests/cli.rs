@@ -360,13 +360,24 @@ fn inspect_claims_only_what_it_knows() {
     folder.write("good.mtx", &ring(-1.0));
     let of = |file: &str| folder.run(&format!("krysp inspect {file}")).out;
     assert!(
-        of("helmholtz.mtx").contains("definite    no: not positive definite\n"),
+        of("helmholtz.mtx").contains("definite    no: 55 positive and 5 negative eigenvalues, by LDLᵀ\n"),
         "{}",
         of("helmholtz.mtx")
     );
     assert!(of("singular.mtx").contains("definite    no: singular"), "{}", of("singular.mtx"));
     let good = of("good.mtx");
-    assert!(good.contains("no negative direction found in") && good.contains("about 5e0"), "{good}");
+    assert!(
+        good.contains("definite    yes: all eigenvalues are positive") && good.contains("about 5e0"),
+        "{good}"
+    );
+    let json = folder.run("krysp inspect helmholtz.mtx --json").out;
+    assert!(
+        json.contains("\"positive_definite\": false") && json.contains("\"negative_eigenvalues\": 5"),
+        "{json}"
+    );
+    // its factorization takes more multiplications than `inspect` spends
+    folder.run("krysp generate p7_30 large.mtx");
+    assert!(of("large.mtx").contains("no negative direction found in"), "{}", of("large.mtx"));
     folder.write("nan.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 3\n1 1 1\n1 2 nan\n2 2 1\n");
     let nan = of("nan.mtx");
     assert!(nan.contains("1 entry infinite or NaN") && !nan.contains("not symmetric"), "{nan}");

@@ -102,6 +102,13 @@ impl<T: Real> Ldl<T> {
         Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, f64::INFINITY)
     }
 
+    /// Like [`Ldl::new`], but refuses a matrix that is expected to take more than `multiplications`, which is known after ordering it and
+    /// before factorizing ([`Error::Unsuitable`](crate::Error::Unsuitable)).
+    pub fn within(csr: &Csr<T>, multiplications: f64) -> Result<Ldl<T>> {
+        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);
+        Ldl::on_tree(csr, budget, None, None, f64::INFINITY)
+    }
+
     /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected
     /// memory. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been computed.
     pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {

@@ -20,6 +20,8 @@ pub struct DirectOptions {
 pub(super) struct Budget {
     what: &'static str,
     limit: usize,
+    /// Maximum number of multiplications that are expected of a factorization by fronts, as of a symmetric matrix.
+    work: f64,
 }
 
 impl Budget {
@@ -28,7 +30,12 @@ impl Budget {
     pub(super) fn new(what: &'static str, options: DirectOptions, rows: usize) -> Budget {
         let dense = rows.saturating_mul(rows).saturating_mul(2 * size_of::<f64>());
         let share = || free_for(dense).map_or(usize::MAX, |free| (SHARE * free as f64) as usize);
-        Budget { what, limit: options.memory.unwrap_or_else(share) }
+        Budget { what, limit: options.memory.unwrap_or_else(share), work: f64::INFINITY }
+    }
+
+    /// Sets the maximum number of multiplications.
+    pub(super) fn with_work(self, work: f64) -> Budget {
+        Budget { work, ..self }
     }
 
     /// Name of the factorization.
@@ -44,6 +51,15 @@ impl Budget {
     /// Returns an error if `bytes` exceeds the limit.
     pub(super) fn allows(self, bytes: usize) -> Result<()> {
         if bytes <= self.limit { Ok(()) } else { Err(self.refused(bytes)) }
+    }
+
+    /// Returns an error if so many multiplications exceed the limit.
+    pub(super) fn allows_work(self, work: f64) -> Result<()> {
+        if work <= self.work {
+            return Ok(());
+        }
+        let why = format!("it is expected to take {work:.1e} multiplications, more than {:.1e}", self.work);
+        Err(Error::Unsuitable { format: self.what, why })
     }
 
     pub(super) fn refused(self, needed: usize) -> Error {

@@ -149,4 +149,13 @@ mod tests {
             assert!(report.missing_pivots == 1 && report.growth.is_some_and(f64::is_finite), "{report}");
         }
     }
+
+    #[test]
+    fn a_limit_of_multiplications_refuses_before_factorizing() {
+        let a = crate::gallery::poisson::<f64>(&[30, 30]).unwrap();
+        let work = Ldl::new(&a).unwrap().report().multiplications;
+        assert!(Ldl::within(&a, work).is_ok());
+        let refused = Ldl::within(&a, 0.9 * work).map(|ldl| ldl.inertia());
+        assert!(matches!(refused, Err(crate::error::Error::Unsuitable { .. })), "{refused:?}");
+    }
 }

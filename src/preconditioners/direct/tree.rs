@@ -112,6 +112,7 @@ impl Tree {
         budget.allows(needed)?;
         let mut tree = Tree { order, place, fronts: vec![], rows: vec![], tasks: vec![], top: vec![] };
         tree.fill(&starts, &parents, neighbours, n)?;
+        budget.allows_work(tree.work())?;
         tree.share();
         budget.allows(needed.saturating_add(tree.waiting().saturating_mul(waiting)))?;
         Ok(tree)

@@ -4,6 +4,7 @@ use super::{Found, OnDevice, buckets, recipe};
 use crate::files;
 use crate::json::Json;
 use crate::text::{self, bar, bold, line, say};
+use krysp::Inertia;
 use krysp::plan::{Profile, Spectrum};
 
 /// Length of the longest bar in characters.
@@ -22,7 +23,7 @@ impl Found {
         print_values(profile);
         if profile.rows == profile.cols {
             print_diagonal(profile);
-            print_spectrum(profile);
+            print_spectrum(profile, self.inertia);
         }
         say("");
         spy.iter().for_each(|line| say(&format!("            {line}")));
@@ -90,8 +91,9 @@ impl Found {
             ("nonzeros", profile.entries.into()),
             ("row_distribution", Json::Object(distribution)),
         ]);
-        let definite = match profile.spectrum {
-            Some(Spectrum::Indefinite) => Json::Bool(false),
+        let definite = match (self.inertia, profile.spectrum) {
+            (Some(inertia), _) => Json::Bool(inertia.negative == 0),
+            (None, Some(Spectrum::Indefinite)) => Json::Bool(false),
             _ => Json::Null,
         };
         let steps = match profile.spectrum {
@@ -118,6 +120,7 @@ impl Found {
             ("bandwidth", self.bandwidths.map(|[now, _]| now).into()),
             ("bandwidth_rcm", self.bandwidths.map(|[_, then]| then).into()),
             ("positive_definite", definite),
+            ("negative_eigenvalues", self.inertia.map(|inertia| inertia.negative).into()),
             ("lanczos_steps_without_negative_direction", steps.into()),
             ("condition_scaled_by_diagonal", condition.into()),
         ]);
@@ -208,21 +211,26 @@ fn print_diagonal(profile: &Profile) {
     line("diagonal", &format!("{}; dominant in {dominant} of the rows", found.join(", ")));
 }
 
-fn print_spectrum(profile: &Profile) {
-    match profile.spectrum {
-        Some(Spectrum::Indefinite) => line("definite", "no: not positive definite"),
-        Some(Spectrum::Singular) => {
-            line("definite", "no: singular to rounding, ⟨p, A p⟩ = 0 in some direction p");
+fn print_spectrum(profile: &Profile, inertia: Option<Inertia>) {
+    let definite = match (inertia, profile.spectrum) {
+        (Some(Inertia { negative: 0, .. }), _) => "yes: all eigenvalues are positive, by LDLᵀ".into(),
+        (Some(inertia), _) => format!("no: {}, by LDLᵀ", text::inertia(inertia)),
+        (None, Some(Spectrum::Indefinite)) => "no: not positive definite".into(),
+        (None, Some(Spectrum::Singular)) => {
+            "no: singular to rounding, ⟨p, A p⟩ = 0 in some direction p".into()
         }
-        Some(spectrum @ Spectrum::Positive { steps, .. }) => {
-            line("definite", &format!("no negative direction found in {steps} Lanczos steps"));
-            let condition = match spectrum.condition() {
-                Some(condition) => format!("about {condition:.0e} after diagonal scaling, by Lanczos"),
-                None => format!("unknown: the Ritz values had not converged after {steps} Lanczos steps"),
-            };
-            line("condition", &condition);
+        (None, Some(Spectrum::Positive { steps, .. })) => {
+            format!("no negative direction found in {steps} Lanczos steps")
         }
-        _ => {}
+        _ => return,
+    };
+    line("definite", &definite);
+    if let Some(spectrum @ Spectrum::Positive { steps, .. }) = profile.spectrum {
+        let condition = match spectrum.condition() {
+            Some(condition) => format!("about {condition:.0e} after diagonal scaling, by Lanczos"),
+            None => format!("unknown: the Ritz values had not converged after {steps} Lanczos steps"),
+        };
+        line("condition", &condition);
     }
 }
 
