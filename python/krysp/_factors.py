@@ -43,7 +43,8 @@ class Factors:
         self._largest = LARGEST_SINGLE if single else LARGEST_DOUBLE
         # a copy: the residuals of later solves are those of the matrix that was factorized
         self._matrix = matrix.tocsr().astype(self._dtype, copy=True)
-        self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
+        self._factors = Preconditioner(name, self._matrix) if matrix.shape[0] else None
+        self._core = None if self._factors is None else self._factors._core
         # the norms ‖A‖∞ and ‖Aᵀ‖∞ (largest row sums of magnitudes)
         self._norms = [float(abs(self._matrix).sum(axis=axis).max()) if matrix.shape[0] else 0.0 for axis in (1, 0)]
 
@@ -86,7 +87,12 @@ class Factors:
         >>> krysp.splu(sp.csr_array([[4.0, 0.0], [0.0, 0.5]])).condition_estimate()
         8.0
         """
-        return 1.0 if self._core is None else self._core.condition_estimate()
+        return 1.0 if self._factors is None else self._factors.condition_estimate()
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries stored in both factors, including zeros."""
+        return 0 if self._factors is None else self._factors.nnz
 
     def _solve(self, rhs: Any, what: str, transposed: bool = False) -> FloatArray:
         """Solves for a vector or a matrix of right-hand sides, which error messages call `what`."""

@@ -20,6 +20,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     """An operator that applies ``M⁻¹``, created by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
     `saddle_point`, `lu`, `ldl`, `cholesky` or `cudss`.
 
+    Complete factorizations, `lu`, `ldl` and `cholesky`, have `nnz`, `inertia` and `condition_estimate()`, and ``str`` describes them.
     Pass it as `M` to a solver of this package or of SciPy. It is on the device of its matrix: if built from an `Operator` on a
     GPU, it is on that GPU.
     """
@@ -95,8 +96,50 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     def _matvec(self, x: ArrayLike) -> FloatArray:
         return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x", may_vanish=True))
 
+    def condition_estimate(self) -> float:
+        """Estimates the condition number ``norm(A, 1) * norm(inv(A), 1)`` from a few solves, for `lu`, `ldl` and `cholesky`.
+
+        Returns
+        -------
+        float
+            A lower bound up to rounding, rarely less than a third of the condition number (Higham 1988).
+        """
+        estimate = self._core.condition_estimate()
+        if estimate is None:
+            raise TypeError(f"{self._name} cannot estimate a condition number; lu, ldl and cholesky can")
+        return estimate
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries stored in the factors, including zeros, for `lu`, `ldl` and `cholesky`."""
+        return self._facts("nnz")[0]
+
+    @property
+    def inertia(self) -> tuple[int, int, int]:
+        """Numbers of positive, negative and zero eigenvalues of the matrix, for `ldl` and `cholesky`. The last one is 0: a singular
+        matrix is refused.
+
+        Examples
+        --------
+        >>> import scipy.sparse as sp, krysp
+        >>> krysp.ldl(sp.csr_array([[0.0, 2.0], [2.0, 1.0]])).inertia
+        (1, 1, 0)
+        """
+        inertia = self._facts("inertia")[1]
+        if inertia is None:
+            raise AttributeError(f"{self._name} has no inertia; ldl and cholesky have one")
+        return (*inertia, 0)
+
+    def _facts(self, what: str) -> tuple[int, tuple[int, int] | None, str]:
+        """The facts about a complete factorization; an error names the attribute `what`."""
+        facts = self._core.factors()
+        if facts is None:
+            raise AttributeError(f"{self._name} has no {what}, because it is not a complete factorization by the CPU")
+        return facts
+
     def __str__(self) -> str:
-        return self._core.text()
+        facts = self._core.factors()
+        return self._core.text() if facts is None else facts[2]
 
     def __repr__(self) -> str:
         return f"<krysp.{self._name} {self.shape[0]} x {self.shape[1]}, {self.dtype}, {self.device}>"

@@ -9,9 +9,9 @@ use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
-    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl,
-    LinearOperator, Lu, MatrixSource, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Space, Spai,
-    TwoLevel, UnknownOrder, Vector,
+    Amg, AmgOptions, Cholesky, Csr, FactorReport, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Inertia,
+    Jacobi, Ldl, LinearOperator, Lu, MatrixSource, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur,
+    Space, Spai, TwoLevel, UnknownOrder, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CuDss, CudaVector, Operator};
@@ -19,23 +19,25 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::any::Any;
 use std::borrow::Cow;
 
 /// A preconditioner that can be refreshed with new values.
 pub(crate) trait Refreshable<T: Real, V: Vector<Elem = T>>:
-    LinearOperator<Vector = V> + Refresh<T>
+    LinearOperator<Vector = V> + Refresh<T> + Any
 {
 }
-impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Refreshable<T, V> for M {}
+impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T> + Any> Refreshable<T, V> for M {}
 
 /// A preconditioner in the memory of the device of its matrix.
 pub(crate) enum Ready<T: Real> {
     Host(Box<dyn Refreshable<T, HostVector<T>>>),
-    /// An LU factorization in host memory, which can also solve with the transpose.
-    Lu(Box<Lu<T>>),
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Box<dyn Refreshable<T, CudaVector<T>>>>),
 }
+
+/// Number of entries, numbers of positive and of negative eigenvalues, and description of a complete factorization.
+type Facts = (usize, Option<(usize, usize)>, String);
 
 /// The options of all preconditioners; each uses its own.
 struct Options<T: Real> {
@@ -70,7 +72,6 @@ impl<T: Number> Ready<T> {
         };
         match self {
             Ready::Host(preconditioner) => preconditioner.refresh(origin),
-            Ready::Lu(lu) => lu.refresh(origin),
             #[cfg(feature = "cuda")]
             Ready::Cuda(preconditioner) => preconditioner.refresh(origin),
         }
@@ -79,10 +80,34 @@ impl<T: Number> Ready<T> {
     fn apply(&self, r: &[T]) -> krysp::solvers::Result<Vec<T>> {
         match self {
             Ready::Host(preconditioner) => image(&**preconditioner, r),
-            Ready::Lu(lu) => image(&**lu, r),
             #[cfg(feature = "cuda")]
             Ready::Cuda(preconditioner) => image(&***preconditioner, r),
         }
+    }
+
+    /// The preconditioner, if it is in host memory and of type `M`.
+    fn host<M: 'static>(&self) -> Option<&M> {
+        self.any()?.downcast_ref()
+    }
+
+    fn any(&self) -> Option<&dyn Any> {
+        match self {
+            Ready::Host(preconditioner) => Some(&**preconditioner),
+            #[cfg(feature = "cuda")]
+            Ready::Cuda(_) => None,
+        }
+    }
+
+    fn lu(&self) -> Option<&Lu<T>> {
+        self.host()
+    }
+
+    /// An estimate of `‖A‖₁ ‖A⁻¹‖₁` by a complete factorization of the host; `None` for other preconditioners.
+    fn condition_estimate(&self) -> Option<krysp::Result<f64>> {
+        let cholesky = self.host().map(Cholesky::<T>::condition_estimate);
+        let ldl = || self.host().map(Ldl::<T>::condition_estimate);
+        let lu = || self.lu().map(Lu::condition_estimate);
+        cholesky.or_else(ldl).or_else(lu)
     }
 }
 
@@ -91,9 +116,6 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
     if name == "cudss" {
         let why = "cudss factorizes on a GPU: pass an operator on a GPU, `krysp.cudss(krysp.Operator(A, \"cuda\"))`";
         return Err(PyValueError::new_err(why));
-    }
-    if name == "lu" {
-        return Ok((Ready::Lu(Box::new(Lu::new(csr).map_err(raised)?)), text));
     }
     let made: krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> = (|| {
         Ok(match name {
@@ -105,6 +127,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             "ic0" => Box::new(Ic0::shifted(csr)?) as _,
             "ilut" => Box::new(Ilut::with(csr, options.ilut)?) as _,
             "direct" => direct(csr)?,
+            "lu" => Box::new(Lu::new(csr)?) as _,
             "ldl" => Box::new(Ldl::new(csr)?) as _,
             "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
@@ -338,7 +361,7 @@ impl Preconditioner {
     fn apply_transposed<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.enter()?;
         with_either!(&self.inner, ready => {
-            let Ready::Lu(lu) = ready else {
+            let Some(lu) = ready.lu() else {
                 return Err(PyTypeError::new_err("only lu solves with the transpose"));
             };
             let r = array("r", r)?;
@@ -353,15 +376,24 @@ impl Preconditioner {
         })
     }
 
-    /// Estimates `‖A‖₁ ‖A⁻¹‖₁`, for `lu` only.
-    fn condition_estimate(&self, py: Python<'_>) -> PyResult<f64> {
-        self.enter()?;
-        with_either!(&self.inner, ready => {
-            let Ready::Lu(lu) = ready else {
-                return Err(PyTypeError::new_err("only lu estimates a condition number"));
-            };
-            py.detach(|| lu.condition_estimate()).map_err(raised)
-        })
+    /// Estimates `‖A‖₁ ‖A⁻¹‖₁`; `None` if the preconditioner is not a complete factorization of the CPU.
+    fn condition_estimate(slf: &Bound<'_, Self>) -> PyResult<Option<f64>> {
+        let (py, preconditioner) = (slf.py(), shared(slf)?);
+        preconditioner.enter()?;
+        let estimate = with_either!(&preconditioner.inner, ready => py.detach(|| ready.condition_estimate()));
+        estimate.transpose().map_err(raised)
+    }
+
+    /// Facts about a complete factorization of the CPU: number of entries, numbers of positive and of negative eigenvalues, description.
+    /// `None` for other preconditioners.
+    fn factors(slf: &Bound<'_, Self>) -> PyResult<Option<Facts>> {
+        let (py, preconditioner) = (slf.py(), shared(slf)?);
+        let report = match &preconditioner.inner {
+            Either::Single(ready) => py.detach(|| ready.any().and_then(FactorReport::of::<f32>)),
+            Either::Double(ready) => py.detach(|| ready.any().and_then(FactorReport::of::<f64>)),
+        };
+        let inertia = |inertia: Inertia| (inertia.positive, inertia.negative);
+        Ok(report.map(|report| (report.entries, report.inertia.map(inertia), report.to_string())))
     }
 
     /// A description; for multigrid, a table of its levels.

@@ -156,7 +156,6 @@ fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyRe
         Given::Preconditioner(preconditioner) => {
             match T::of_preconditioner(preconditioner).ok_or_else(other)? {
                 Ready::Host(preconditioner) => Box::new(&**preconditioner),
-                Ready::Lu(lu) => Box::new(&**lu),
                 #[cfg(feature = "cuda")]
                 Ready::Cuda(_) => return Err(other()),
             }

@@ -115,6 +115,27 @@ def test_ldl_refuses_unsymmetric_matrices():
         krysp.ldl(sp.csr_array([[1.0, 1.0], [0.0, 1.0]]))
 
 
+def test_factorizations_say_what_they_found():
+    spd = poisson(20)
+    indefinite = (spd - 0.5 * sp.eye_array(400)).tocsr()
+    values = np.linalg.eigvalsh(indefinite.toarray())
+    for dtype in (np.float64, np.float32):
+        ldl, cholesky, lu = krysp.ldl(indefinite.astype(dtype)), krysp.cholesky(spd.astype(dtype)), krysp.lu(spd.astype(dtype))
+        assert ldl.inertia == ((values > 0).sum(), (values < 0).sum(), 0)
+        assert cholesky.inertia == (400, 0, 0)
+        assert (spd.nnz + 400) / 2 < cholesky.nnz < ldl.nnz * 2 and lu.nnz > spd.nnz
+        exact = np.linalg.cond(indefinite.toarray(), 1)
+        assert exact / 3 <= ldl.condition_estimate() <= exact * 1.1
+        assert cholesky.condition_estimate() == pytest.approx(lu.condition_estimate(), rel=1e-2)
+        assert "positive and" in str(ldl) and "multiplications" in str(lu)
+        with pytest.raises(AttributeError, match="lu has no inertia"):
+            lu.inertia
+    assert krysp.splu(spd).nnz == lu.nnz and krysp.splu(sp.csr_array((0, 0))).nnz == 0
+    assert not hasattr(krysp.ilu0(spd), "nnz") and str(krysp.ilu0(spd)) == "ilu0"
+    with pytest.raises(TypeError, match="ilu0 cannot estimate"):
+        krysp.ilu0(spd).condition_estimate()
+
+
 def test_splu_and_factorized_are_called_as_scipys():
     numbers = np.random.default_rng(5)
     spd = poisson(20)
