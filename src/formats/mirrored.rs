@@ -6,11 +6,11 @@ use krysp_kernels::cpu::run::threads::{over_parts, tasks};
 use std::ops::Range;
 
 /// Finds `a_ji` for entries `a_ij` of rows that are visited in ascending order. Then the positions within
-/// each row `j` are ascending too, so that a cursor per row replaces the search.
+/// each row `j` are ascending too, so that a cursor per row replaces the search where rows are visited often.
 pub(crate) struct Mirrored<'a, T: Real> {
     csr: &'a Csr<T>,
     /// Cursor of each row: the entry to examine next, counted from one; zero before the first visit. The system
-    /// provides memory for those rows only that are visited.
+    /// provides memory for those rows only that are visited. Empty without cursors.
     next: Vec<u32>,
 }
 
@@ -19,14 +19,16 @@ impl<T: Real> Mirrored<'_, T> {
     pub(crate) fn across(&mut self, row: usize, col: usize) -> Option<T> {
         let columns = self.csr.row_columns(col);
         let before = |&column: &u32| (column as usize) < row;
-        let at = match self.next[col] {
-            0 => columns.partition_point(before),
-            next => {
+        let at = match self.next.get(col) {
+            None | Some(0) => columns.partition_point(before),
+            Some(&next) => {
                 let next = next as usize - 1;
                 next + columns[next..].iter().take_while(|column| before(column)).count()
             }
         };
-        self.next[col] = at as u32 + 1;
+        if let Some(next) = self.next.get_mut(col) {
+            *next = at as u32 + 1;
+        }
         columns.get(at).filter(|&&column| column as usize == row).map(|_| self.csr.row_values(col)[at])
     }
 }
@@ -37,12 +39,11 @@ pub(crate) fn over_mirrored_rows<T: Real>(
     work: &(impl Fn(Range<usize>, Mirrored<'_, T>) + Sync),
 ) {
     let rows = csr.rows();
-    // each part has a cursor for every row: limit the parts, so that all cursors together are hardly more than the
-    // entries, as long as there are two parts for each thread
-    let most = (csr.nnz() / rows.max(1)).max(2 * rayon::current_num_threads());
-    let count = tasks(12 * rows).min(most).max(1);
-    over_parts(count, &|part| rows * part / count, (), &|rows, ()| {
-        work(rows, Mirrored { csr, next: vec![0; csr.rows()] });
+    let count = tasks(12 * rows).max(1);
+    // each part needs a cursor for every row, which pays off if a part visits a row twice or more: half of the entries are compared
+    let has_cursors = count == 1 || csr.nnz() / 4 >= rows * count;
+    over_parts(count, &|part| rows * part / count, (), &|part, ()| {
+        work(part, Mirrored { csr, next: vec![0; if has_cursors { rows } else { 0 }] });
     });
 }
 
