@@ -39,7 +39,7 @@ impl std::error::Error for Interrupted {}
 pub struct Progress {
     /// Name of the phase, for example "LU factorization".
     pub phase: &'static str,
-    /// Work done, in units of the phase: multiplications of a factorization by fronts, columns of one by columns.
+    /// Work done, in units of the phase. Multifrontal factorizations count multiplications, factorizations by columns count columns.
     pub done: f64,
     /// Total work of the phase in the same units; zero if it is unknown.
     pub total: f64,

@@ -376,7 +376,7 @@ fn inspect_claims_only_what_it_knows() {
         "{json}"
     );
     // its factorization takes more multiplications than `inspect` spends
-    folder.run("krysp generate p7_30 large.mtx");
+    folder.run("krysp generate p7_24 large.mtx");
     assert!(of("large.mtx").contains("no negative direction found in"), "{}", of("large.mtx"));
     folder.write("nan.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 3\n1 1 1\n1 2 nan\n2 2 1\n");
     let nan = of("nan.mtx");

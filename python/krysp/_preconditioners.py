@@ -112,7 +112,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     @property
     def nnz(self) -> int:
         """Number of entries stored in the factors, including zeros, for `lu`, `ldl` and `cholesky`."""
-        return self._facts("nnz")[0]
+        nnz = self._core.nnz()
+        if nnz is None:
+            raise AttributeError(f"{self._name} has no nnz, because it is not a complete factorization by the CPU")
+        return nnz
 
     @property
     def inertia(self) -> tuple[int, int, int]:
@@ -125,21 +128,14 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         >>> krysp.ldl(sp.csr_array([[0.0, 2.0], [2.0, 1.0]])).inertia
         (1, 1, 0)
         """
-        inertia = self._facts("inertia")[1]
+        inertia = self._core.inertia()
         if inertia is None:
-            raise AttributeError(f"{self._name} has no inertia; ldl and cholesky have one")
+            raise AttributeError(f"{self._name} has no inertia; ldl and cholesky have one, unless their last refresh failed")
         return (*inertia, 0)
-
-    def _facts(self, what: str) -> tuple[int, tuple[int, int] | None, str]:
-        """The facts about a complete factorization; an error names the attribute `what`."""
-        facts = self._core.factors()
-        if facts is None:
-            raise AttributeError(f"{self._name} has no {what}, because it is not a complete factorization by the CPU")
-        return facts
 
     def __str__(self) -> str:
         facts = self._core.factors()
-        return self._core.text() if facts is None else facts[2]
+        return self._core.text() if facts is None else facts
 
     def __repr__(self) -> str:
         return f"<krysp.{self._name} {self.shape[0]} x {self.shape[1]}, {self.dtype}, {self.device}>"

@@ -36,9 +36,6 @@ pub(crate) enum Ready<T: Real> {
     Cuda(OnGpu<Box<dyn Refreshable<T, CudaVector<T>>>>),
 }
 
-/// Number of entries, numbers of positive and of negative eigenvalues, and description of a complete factorization.
-type Facts = (usize, Option<(usize, usize)>, String);
-
 /// The options of all preconditioners; each uses its own.
 struct Options<T: Real> {
     /// Number of rows of a diagonal block, for Jacobi.
@@ -100,6 +97,20 @@ impl<T: Number> Ready<T> {
 
     fn lu(&self) -> Option<&Lu<T>> {
         self.host()
+    }
+
+    /// Number of entries of a complete factorization of the host; `None` for other preconditioners.
+    fn nnz(&self) -> Option<usize> {
+        let cholesky = self.host().map(Cholesky::<T>::nnz);
+        let ldl = || self.host().map(Ldl::<T>::nnz);
+        let lu = || self.lu().map(Lu::nnz);
+        cholesky.or_else(ldl).or_else(lu)
+    }
+
+    /// Signs of the eigenvalues by `Ldl` or `Cholesky` of the host.
+    fn inertia(&self) -> Option<Inertia> {
+        let cholesky = self.host().and_then(|cholesky: &Cholesky<T>| cholesky.report().inertia);
+        cholesky.or_else(|| self.host().map(Ldl::<T>::inertia))
     }
 
     /// An estimate of `‖A‖₁ ‖A⁻¹‖₁` by a complete factorization of the host; `None` for other preconditioners.
@@ -384,16 +395,26 @@ impl Preconditioner {
         estimate.transpose().map_err(raised)
     }
 
-    /// Facts about a complete factorization of the CPU: number of entries, numbers of positive and of negative eigenvalues, description.
-    /// `None` for other preconditioners.
-    fn factors(slf: &Bound<'_, Self>) -> PyResult<Option<Facts>> {
+    /// Description of a complete factorization of the CPU; `None` for other preconditioners.
+    fn factors(slf: &Bound<'_, Self>) -> PyResult<Option<String>> {
         let (py, preconditioner) = (slf.py(), shared(slf)?);
         let report = match &preconditioner.inner {
             Either::Single(ready) => py.detach(|| ready.any().and_then(FactorReport::of::<f32>)),
             Either::Double(ready) => py.detach(|| ready.any().and_then(FactorReport::of::<f64>)),
         };
-        let inertia = |inertia: Inertia| (inertia.positive, inertia.negative);
-        Ok(report.map(|report| (report.entries, report.inertia.map(inertia), report.to_string())))
+        Ok(report.map(|report| report.to_string()))
+    }
+
+    /// Number of entries of a complete factorization of the CPU; `None` for other preconditioners.
+    fn nnz(&self) -> Option<usize> {
+        with_either!(&self.inner, ready => ready.nnz())
+    }
+
+    /// Numbers of positive and of negative eigenvalues, by `ldl` or `cholesky` of the CPU; `None` for other preconditioners, and after a
+    /// failed refresh of `cholesky`.
+    fn inertia(&self) -> Option<(usize, usize)> {
+        let inertia = with_either!(&self.inner, ready => ready.inertia());
+        inertia.map(|inertia| (inertia.positive, inertia.negative))
     }
 
     /// A description; for multigrid, a table of its levels.

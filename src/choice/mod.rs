@@ -230,7 +230,7 @@ mod machine {
         /// Replaces the values, given in the order of the entries.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
-        /// Replaces the values by as many finite ones, which are not checked again.
+        /// Replaces the values without checking them: there must be one finite value for each entry.
         fn fill(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
         /// The matrix, for preconditioners.

@@ -269,8 +269,8 @@ fn blocks_of_row(pattern: &Pattern, block_row: usize, size: usize) -> usize {
     blocks
 }
 
-/// Number of block rows between two tests of the limit in [`count_blocks`]. Small, because the threads together count at least this many
-/// each, and a matrix without blocks is recognized after a tenth of its rows. A guess.
+/// Number of block rows between two tests of the limit in [`count_blocks`]. Each thread counts at least this many block rows before it
+/// stops, so a large value wastes work on many threads. Guess.
 const CHECKED: usize = 64;
 
 /// Number of blocks, or `None` if it exceeds `most`. Stops as soon as the padding found so far exceeds what

@@ -125,7 +125,8 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         self.refresh(&entries)
     }
 
-    /// Writes the values of the matrix's entries to their slots, and zeros to the padding.
+    /// Writes the values of the matrix's entries to their slots, and zeros to the padding. The values have been checked. Plans call this
+    /// instead of [`Format::refresh`], so data that depend on the values belong here.
     fn fill(&mut self, entries: &[T]) {
         let mut values = std::mem::take(self.values_mut());
         let this = &*self;

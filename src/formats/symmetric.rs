@@ -356,8 +356,9 @@ impl<T: Real> Offered<T> for SymCsr<T> {
 
     /// The costs are high on a CPU, because sums are written to memory and read back, which takes nearly as long in f32 as in f64.
     /// In the records (`benches/record/*/spmv.csv`, one and two threads) this format is at most 1.2 times as fast as the better of CSR and
-    /// SELL-P, where the matrix exceeds the caches, and up to 2.5 times as slow. With 1.25 for `byte` it was chosen for
-    /// `elast_bracket_p1_59k` in the clustered ordering, where it takes 1.5 times as long as SELL-P. On a GPU, another format is faster
+    /// SELL-P, where the matrix exceeds the caches, and up to 2.7 times as slow. With 1.25 for `byte` it was chosen for
+    /// `elast_bracket_p1_59k` in the clustered ordering, where it takes 1.5 times as long as SELL-P; with 1.6 it costs a quarter more there.
+    /// Between 1.3 and 2 this choice stays; the value is a guess. On a GPU, another format is faster
     /// for every matrix with one row per node in `benches/record/h200`.
     fn variants() -> Vec<Variant> {
         vec![Variant {

@@ -331,10 +331,10 @@ impl<T: Real> Backend<T> for Cuda {
             Preconditioner::None => Box::new(Identity::new(space)),
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, space)?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
-            // from the operator: its values are there already
+            // from the operator, whose values are on the GPU already
             Preconditioner::Amg => Box::new(factors.known.amg_on(self, csr, operator)?),
-            Preconditioner::Fsai => Box::new(Fsai::on(self, operator)?),
-            Preconditioner::Spai => Box::new(Spai::on(self, operator)?),
+            Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
+            Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             Preconditioner::CuDss => Box::new(CuDss::new(self, csr)?),
             other => {
                 let by_host = in_host_memory(other, csr, space.host(), factors)?;

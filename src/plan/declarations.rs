@@ -146,17 +146,17 @@ impl Declarations {
         }
     }
 
-    /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns. `there` is the matrix
-    /// on the GPU.
+    /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns. `on_gpu` is the
+    /// matrix on the GPU.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,
         gpu: &Cuda,
         csr: &Csr<T>,
-        there: &impl MatrixSource<T>,
+        on_gpu: &impl MatrixSource<T>,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
         match self.near(csr.rows())? {
-            None => Amg::on(gpu, there),
+            None => Amg::on(gpu, on_gpu),
             Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }

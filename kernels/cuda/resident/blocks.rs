@@ -167,7 +167,7 @@ impl Block {
         }
     }
 
-    /// Appends padding until there are so many slots.
+    /// Pads both arrays to `slots` elements.
     fn pad(&mut self, slots: usize) {
         self.columns.resize(slots, 0);
         self.entries.resize(slots, u32::MAX);

@@ -138,10 +138,11 @@ impl Inspect {
     }
 }
 
-/// Maximum number of entries of a matrix that is factorized to find out whether it is positive definite, which limits the time of its
-/// ordering (a guess), and maximum number of multiplications. With 1.5e8 (`p7_20`), `Ldl` takes 0.2 s on two busy cores of an Intel Xeon,
-/// compiled with optimization level 1.
+/// Maximum number of entries of a matrix that is factorized to find out whether it is positive definite. It limits the time of the
+/// ordering. Guess.
 const MOST_ENTRIES: usize = 100_000;
+/// Maximum number of multiplications of that factorization. With 1.5e8 (`p7_20`), `Ldl` takes 0.2 s on two busy cores of an Intel Xeon,
+/// compiled with optimization level 1. Larger values delay the output.
 const MOST_MULTIPLICATIONS: f64 = 2e8;
 
 /// The signs of eigenvalues are certain up to this condition number of the matrix scaled to a diagonal of ones. At the inverse of the

@@ -288,8 +288,17 @@ impl Solve {
         let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
         let reads = if bytes < CACHED { None } else { reads().ok() };
         let (read, is_pattern) = (Duration::ZERO, false);
-        let (curves, error, hint, factors) = (vec![], None, planned.hint(), planned.factor_report());
+        let (curves, error, hint, factors) = (vec![], None, planned.hint(), self.factor_report(&planned));
         Ok(Run { solved, curves, error, format, bytes, read, built, is_pattern, reads, hint, factors })
+    }
+
+    /// Report of a complete factorization, if it is printed or written: it takes a pass over the factors.
+    fn factor_report<M: Backend<f64>>(&self, planned: &PlannedSolver<f64, M>) -> Option<FactorReport>
+    where
+        M::Vector: 'static,
+    {
+        let is_used = !self.quiet || self.json.is_some();
+        if is_used { planned.factor_report() } else { None }
     }
 
     fn plan<'a, M: Backend<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {

@@ -103,10 +103,11 @@ impl<T: Real> Ldl<T> {
     }
 
     /// Like [`Ldl::new`], but refuses a matrix that is expected to take more than `multiplications`, which is known after ordering it and
-    /// before factorizing ([`Error::Unsuitable`](crate::Error::Unsuitable)).
+    /// before factorizing ([`Error::Unsuitable`](crate::Error::Unsuitable)), and one for which delayed pivots take four times the expected
+    /// memory. A refresh is limited by the memory only.
     pub fn within(csr: &Csr<T>, multiplications: f64) -> Result<Ldl<T>> {
         let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);
-        Ldl::on_tree(csr, budget, None, None, f64::INFINITY)
+        Ldl::on_tree(csr, budget, None, None, GROWTH)
     }
 
     /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected

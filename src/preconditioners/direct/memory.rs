@@ -20,7 +20,7 @@ pub struct DirectOptions {
 pub(super) struct Budget {
     what: &'static str,
     limit: usize,
-    /// Maximum number of multiplications that are expected of a factorization by fronts, as of a symmetric matrix.
+    /// Maximum number of multiplications that are expected of a factorization by fronts, counted as for a symmetric matrix.
     work: f64,
 }
 
@@ -53,7 +53,7 @@ impl Budget {
         if bytes <= self.limit { Ok(()) } else { Err(self.refused(bytes)) }
     }
 
-    /// Returns an error if so many multiplications exceed the limit.
+    /// Returns an error if `work`, in multiplications, exceeds the limit.
     pub(super) fn allows_work(self, work: f64) -> Result<()> {
         if work <= self.work {
             return Ok(());

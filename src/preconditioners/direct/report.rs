@@ -16,7 +16,7 @@ pub struct Inertia {
     pub positive: usize,
 }
 
-/// Facts about a complete factorization: its size, its work, and what its pivots say about the matrix.
+/// Facts about a complete factorization: its size, its work, and what its pivots show about the matrix.
 ///
 /// ```
 /// use krysp::{Ldl, gallery};
@@ -55,8 +55,8 @@ pub struct FactorReport {
 }
 
 impl FactorReport {
-    /// Report of a factorization behind a trait object, such as [`AnyPreconditioner`](crate::plan::AnyPreconditioner); `None` if it is not
-    /// a `Cholesky`, `Ldl` or `Lu` of numbers of type `T`.
+    /// Report of a factorization behind a trait object; `None` if it is not a `Cholesky`, `Ldl` or `Lu` of numbers of type `T`. Of an
+    /// [`AnyPreconditioner`](crate::plan::AnyPreconditioner) `m`, which is a box, pass `&*m`. Wrappers of a factorization give `None`.
     pub fn of<T: Real>(factors: &dyn Any) -> Option<FactorReport> {
         let cholesky = factors.downcast_ref().map(Cholesky::<T>::report);
         let ldl = || factors.downcast_ref().map(Ldl::<T>::report);

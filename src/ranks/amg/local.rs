@@ -146,7 +146,7 @@ pub trait LocalSetup: Local<f32> {
     fn rounded(&self, inverse: &Self::Inverse, scale: f64) -> Result<Single<Self>>;
 
     /// The entries in own columns times `scale`, in the format of a cycle, and the entries in columns of ghosts. `finest` is the
-    /// pattern of the former if this is the finest level.
+    /// pattern of the entries in own columns, on the finest level only.
     fn level(&self, a: &Self::Blocks, scale: f64, finest: Option<&Pattern>)
     -> Result<(Self::Stored, Border)>;
 

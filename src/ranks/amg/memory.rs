@@ -61,7 +61,7 @@ pub(super) struct OnRanks<L: LocalSetup> {
     /// Link between the GPUs of all ranks.
     pub(super) link: Option<<L as RankMemory<f32>>::Link>,
     pub(super) options: AmgOptions,
-    /// The pattern of entries in own columns, on the finest level.
+    /// The pattern of entries in own columns on the finest level; `None` in a refresh, which keeps the formats.
     pub(super) finest: Option<Arc<Pattern>>,
     /// The aggregates of the finest level if its nodes differ in their number of unknowns.
     pub(super) known: Option<Aggregates>,

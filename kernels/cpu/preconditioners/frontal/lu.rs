@@ -395,7 +395,8 @@ impl<T: Value> LuFactors<'_, T> {
     pub fn largest(self) -> T {
         let columns = self.lower.chunks_exact(self.order.max(1)).enumerate();
         let own = columns.flat_map(|(pivot, column)| &column[..=pivot]);
-        own.chain(self.upper).fold(T::zero(), |most, value| most.max(value.abs()))
+        own.chain(self.upper)
+            .fold(T::zero(), |most, value| if value.abs() > most { value.abs() } else { most })
     }
 
     fn step<const WHICH: u8>(self, vectors: usize, x: &mut [T], others: &mut [T]) {

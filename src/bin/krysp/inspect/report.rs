@@ -100,7 +100,10 @@ impl Found {
             Some(Spectrum::Positive { steps, .. }) => Some(steps),
             _ => None,
         };
-        let condition = profile.spectrum.and_then(|spectrum| spectrum.condition());
+        // the ratio of positive Ritz values says nothing about an indefinite matrix
+        let definite_or_unknown = self.inertia.is_none_or(|inertia| inertia.negative == 0);
+        let spectrum = profile.spectrum.filter(|_| definite_or_unknown);
+        let condition = spectrum.and_then(|spectrum| spectrum.condition());
         let structure = Json::Object(vec![
             ("explicit_zeros", profile.zeros.into()),
             ("not_finite", profile.not_finite.into()),
@@ -225,6 +228,9 @@ fn print_spectrum(profile: &Profile, inertia: Option<Inertia>) {
         _ => return,
     };
     line("definite", &definite);
+    if inertia.is_some_and(|inertia| inertia.negative > 0) {
+        return;
+    }
     if let Some(spectrum @ Spectrum::Positive { steps, .. }) = profile.spectrum {
         let condition = match spectrum.condition() {
             Some(condition) => format!("about {condition:.0e} after diagonal scaling, by Lanczos"),

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Name of the format, solution of each column, and report of a complete factorization.
-type Columns = (String, Vec<Solved<f64>>, Option<FactorReport>);
+/// Name of the format, solution of each column, the time at which all were solved, and report of a complete factorization.
+type Columns = (String, Vec<Solved<f64>>, Instant, Option<FactorReport>);
 
 impl Solve {
     /// Solves for all columns, and reports the outcome of each.
@@ -37,8 +37,8 @@ impl Solve {
         });
         drop(phases);
         seen.end();
-        let (format, solved, factors) = solved?;
-        let total = started.elapsed();
+        let (format, solved, ended, factors) = solved?;
+        let total = ended - started;
         if !self.quiet {
             let time = |time: Duration| text::seconds(time.as_secs_f64());
             let (rows, cols) = (text::count(a.rows()), text::count(a.cols()));
@@ -136,7 +136,7 @@ impl Solve {
         if let Some(path) = &self.save {
             planned.save(path)?;
         }
-        let format = planned.operator()?.choice().stored().to_string();
-        Ok((format, solved, planned.factor_report()))
+        let (ended, format) = (Instant::now(), planned.operator()?.choice().stored().to_string());
+        Ok((format, solved, ended, self.factor_report(&planned)))
     }
 }

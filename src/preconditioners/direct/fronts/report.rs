@@ -28,7 +28,7 @@ impl<T: Real> FrontFactors<T> {
             for (front, at) in piece.fronts.iter().zip(step) {
                 work += tree::work(front.order, front.order - front.pivots);
                 // the rows that are not those of the tree are delayed pivots of the children
-                delayed_pivots += front.order - tree.fronts[at].height();
+                delayed_pivots += front.order.saturating_sub(tree.fronts[at].height());
                 let of_front = if symmetric { piece.ldl(front).largest() } else { piece.lu(front).largest() };
                 largest = larger(largest, of_front);
             }

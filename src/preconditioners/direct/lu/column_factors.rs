@@ -56,7 +56,7 @@ impl<T: Real> ColumnFactors<T> {
         if !missing.is_empty() {
             return Ok(false);
         }
-        let phase = Phase::new("LU factorization, known pivots", lower.rows.len() as f64);
+        let phase = Phase::new("LU factorization, known pivots", 0.0);
         let mut counter = phase.counter();
         (*scale, *most) = (row_scale(columns), T::zero());
         let mut step_of = vec![0u32; n];

@@ -72,7 +72,7 @@ impl<T: Value> LdlFactors<'_, T> {
     /// Largest magnitude of an entry of `D Lᵀ`, with a unit diagonal of `L`.
     pub fn largest(self) -> T {
         let (mut most, mut k) = (T::zero(), 0);
-        let mut see = |value: T| most = most.max(value.abs());
+        let mut see = |value: T| most = if value.abs() > most { value.abs() } else { most };
         while k < self.pairs.len() {
             let own = self.column(k);
             if self.pairs[k] {
