@@ -55,7 +55,7 @@ impl Solve {
                     1 => String::new(),
                     shared => format!(" in a block of {shared} right-hand sides"),
                 };
-                let how = format!("{outcome}: {iterations}{block}, residual {residual:.1e} of b");
+                let how = format!("{outcome}: {iterations}{block}, relative residual {residual:.1e}");
                 line(&format!("column {number}"), &how);
             }
             let converged = solved.iter().filter(|solved| solved.converged()).count();
