@@ -292,15 +292,6 @@ impl Solve {
         Ok(Run { solved, curves, error, format, bytes, read, built, is_pattern, reads, hint, factors })
     }
 
-    /// Report of a complete factorization, if it is printed or written: it takes a pass over the factors.
-    fn factor_report<M: Backend<f64>>(&self, planned: &PlannedSolver<f64, M>) -> Option<FactorReport>
-    where
-        M::Vector: 'static,
-    {
-        let is_used = !self.quiet || self.json.is_some();
-        if is_used { planned.factor_report() } else { None }
-    }
-
     fn plan<'a, M: Backend<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
         let mut plan = Plan::new(a)?.on(machine).solves(self.solves);
         if let Some(method) = self.method {

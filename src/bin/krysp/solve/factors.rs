@@ -1,8 +1,24 @@
 //! The complete factorization of a solve, as text and as JSON.
 
+use super::Solve;
 use crate::json::Json;
 use crate::text;
 use krysp::FactorReport;
+use krysp::plan::{Backend, PlannedSolver};
+
+impl Solve {
+    /// Report of a complete factorization, if it is printed or written: it takes a pass over the factors.
+    pub(super) fn factor_report<M: Backend<f64>>(
+        &self,
+        planned: &PlannedSolver<f64, M>,
+    ) -> Option<FactorReport>
+    where
+        M::Vector: 'static,
+    {
+        let is_used = !self.quiet || self.json.is_some();
+        if is_used { planned.factor_report() } else { None }
+    }
+}
 
 /// Describes a factorization in one line.
 pub(super) fn shown(report: &FactorReport) -> String {
