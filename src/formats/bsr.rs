@@ -269,8 +269,8 @@ fn blocks_of_row(pattern: &Pattern, block_row: usize, size: usize) -> usize {
     blocks
 }
 
-/// Number of block rows between two tests of the limit in [`count_blocks`]. Each thread counts at least this many block rows before it
-/// stops, so a large value wastes work on many threads. Guess.
+/// Number of block rows that a thread counts between two tests of the limit in [`count_blocks`]. Once the limit is exceeded, each thread
+/// still counts at most this many, so a large value wastes work on many threads. Guess.
 const CHECKED: usize = 64;
 
 /// Number of blocks, or `None` if it exceeds `most`. Stops as soon as the padding found so far exceeds what

@@ -9,8 +9,8 @@ use std::ops::Range;
 /// each row `j` are ascending too, so that a cursor per row replaces the search where rows are visited often.
 pub(crate) struct Mirrored<'a, T: Real> {
     csr: &'a Csr<T>,
-    /// Cursor of each row: the entry to examine next, counted from one; zero before the first visit. The system
-    /// provides memory for those rows only that are visited. Empty without cursors.
+    /// Cursor of each row: the entry to examine next, counted from one; zero before the first visit. Zeroed memory is
+    /// usually provided page by page at first use, so that rows far from those visited cost none. Empty without cursors.
     next: Vec<u32>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn over_mirrored_rows<T: Real>(
 ) {
     let rows = csr.rows();
     let count = tasks(12 * rows).max(1);
-    // each part needs a cursor for every row, which pays off if a part visits a row twice or more: half of the entries are compared
+    // a part compares about nnz / (2 count) entries; a cursor for every row pays off (guess) if these are at least two per row
     let has_cursors = count == 1 || csr.nnz() / 4 >= rows * count;
     over_parts(count, &|part| rows * part / count, (), &|part, ()| {
         work(part, Mirrored { csr, next: vec![0; if has_cursors { rows } else { 0 }] });

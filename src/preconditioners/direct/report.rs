@@ -35,7 +35,8 @@ pub struct FactorReport {
     pub rows: usize,
     /// Number of entries stored in the factors, including zeros: `nnz()` of the factorization.
     pub entries: usize,
-    /// Number of multiplications of the factorization. Additions, of which there are as many, are not counted.
+    /// Number of multiplications of the factorization, with divisions by fronts and without by columns. Twice this number approximates the
+    /// floating-point operations.
     pub multiplications: f64,
     /// Memory of the factors.
     pub bytes: usize,
@@ -45,11 +46,11 @@ pub struct FactorReport {
     pub delayed_pivots: usize,
     /// Number of unknowns without a pivot. [`Lu::new`] refuses such matrices; in a plan, `Lu` sets these unknowns to zero.
     pub missing_pivots: usize,
-    /// Numbers of negative and of positive eigenvalues; `None` for `Lu`.
+    /// Numbers of negative and of positive eigenvalues; `None` for `Lu`, and for a `Cholesky` whose last refresh failed.
     pub inertia: Option<Inertia>,
     /// Pivot growth: the largest magnitude of an entry of `U`, or of `D Lᵀ`, divided by that of an entry of the scaled matrix that was
-    /// factorized. `None` for `Cholesky`, where nothing grows, and for a matrix of zeros. A growth of `1e6` means that about six digits
-    /// were lost, which iterative refinement restores as long as it converges.
+    /// factorized. `None` for `Cholesky`, where nothing grows, and for a matrix of zeros. It is a factor in the bound on the
+    /// backward error: of a growth of `1e6`, up to six digits may be lost, which iterative refinement usually restores.
     #[doc(alias = "stability")]
     pub growth: Option<f64>,
 }
