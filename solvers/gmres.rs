@@ -233,6 +233,11 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
             return Ok(());
         }
         let GmresState { basis, v, z, y, .. } = state;
+        // after one step `z` is M⁻¹ v₀, unless further steps are in flight: a direct solver is applied once
+        if let ([y], 1) = (&y[..], V::Steps::LAG) {
+            x.axpy(&(*y).into(), z);
+            return Ok(());
+        }
         basis.combine(y, v)?; // v = V y
         system.m.apply(v, z)?;
         x.axpy(&V::Elem::one().into(), z); // x = x + M⁻¹ V y

@@ -31,14 +31,14 @@ use std::any::Any;
 pub struct ForFactors<'b, T: Real> {
     /// The symbolic factorization for `Cholesky`, if it has been computed.
     pub(super) ordered: Option<Result<Symbolic>>,
-    /// Multiplications after which `Lu` is suspended.
+    /// Multiplications after which `Lu` is suspended, and `Ilut` refused, and of which `Ldl` may be expected to take at most.
     pub(super) most: f64,
     /// States whether there is no other candidate to switch to.
     pub(super) is_alone: bool,
     /// Elimination ordering, matching and suspended factorization, which later attempts reuse.
     pub(super) begins: &'b mut Option<Begins<T>>,
-    /// Whether so many solves are expected that a more expensive setup pays off if it saves iterations.
-    pub(super) many_solves: bool,
+    /// Whether `Amg` smooths its finest prolongator, if no near-null space is declared.
+    pub(super) smooth_finest: bool,
     /// Vectors, coordinates and fields that the user has declared.
     pub(super) known: &'b Declarations,
 }
@@ -169,7 +169,7 @@ fn in_host_memory<T: Real>(
         Preconditioner::None => Box::new(Identity::new(space)),
         Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, space)?),
         Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
-        Preconditioner::Amg => Box::new(factors.known.amg(csr, factors.many_solves)?),
+        Preconditioner::Amg => Box::new(factors.known.amg(csr, factors.smooth_finest)?),
         Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
         Preconditioner::Spai => Box::new(Spai::new(csr)?),
         Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
@@ -189,7 +189,10 @@ fn in_host_memory<T: Real>(
             None => Cholesky::new(csr)?,
         }),
         Preconditioner::Ldl if factors.is_alone => Box::new(Ldl::new(csr)?),
-        Preconditioner::Ldl => Box::new(Ldl::as_expected(csr, factors.begins().order.as_deref())?),
+        Preconditioner::Ldl => {
+            let most = factors.most;
+            Box::new(Ldl::as_expected(csr, factors.begins().order.as_deref(), most)?)
+        }
         Preconditioner::Lu => {
             let most = factors.most;
             Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {
@@ -332,7 +335,9 @@ impl<T: Real> Backend<T> for Cuda {
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, space)?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
             // from the operator, whose values are on the GPU already
-            Preconditioner::Amg => Box::new(factors.known.amg_on(self, csr, operator)?),
+            Preconditioner::Amg => {
+                Box::new(factors.known.amg_on(self, csr, operator, factors.smooth_finest)?)
+            }
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
             Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             Preconditioner::CuDss => Box::new(CuDss::new(self, csr)?),

@@ -140,7 +140,7 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
             most: f64::INFINITY,
             is_alone: true,
             begins: &mut begins,
-            many_solves: false,
+            smooth_finest: false,
             known: &known,
         };
         let started = Instant::now();

@@ -133,19 +133,19 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             [One, Partly],
         ),
         Preconditioner::Cholesky => line(
-            |s| s.ordering + 7.0 * s.factor.entries + 0.22 * s.factor.multiplications,
+            |s| s.ordering + 480.0 * s.rows + 7.0 * s.factor.entries + 0.2 * s.factor.multiplications,
             1.0,
             |s| 125.0 * s.rows + 2.1 * s.factor.entries + FRONT * s.factor.fronts,
             |_| 1.0,
-            [Alike, Partly],
+            [Alike, Alike],
         ),
         // one triangle, as for `Cholesky`, but with a search for pivots
         Preconditioner::Ldl => line(
-            |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
+            |s| s.ordering + 1500.0 * s.rows + 15.0 * s.factor.entries + DENSE * s.factor.multiplications,
             1.0,
             |s| 170.0 * s.rows + 3.1 * s.factor.entries + FRONT * s.factor.fronts,
             |_| 1.0,
-            [Alike, Partly],
+            [Alike, Alike],
         ),
         // a column ordering, and rarely a matching, then scalar updates of both triangles
         Preconditioner::Lu => line(
@@ -153,7 +153,7 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             1.0,
             |s| APPLIED[0] * s.rows + 2.0 * APPLIED[1] * s.factor.entries,
             |_| 1.0,
-            [One, Partly],
+            [One, One],
         ),
         Preconditioner::SaddlePoint => {
             line(|s| s.saddle.setup, 0.9, |s| s.saddle.application, |s| s.saddle.iterations, [Partly, Partly])
@@ -168,9 +168,10 @@ impl Line {
         &self,
         preconditioner: Preconditioner,
         class: MachineClass,
-        unit: f64,
+        [rows, unit]: [f64; 2],
         [setup, application]: [f64; 2],
     ) -> [f64; 2] {
+        let levels = levels(rows);
         let by_host = [
             setup * class.of_setup(self.threads[0], unit),
             application * class.of_application(self.threads[1], unit),
@@ -181,9 +182,11 @@ impl Line {
         let on_gpu = [setup, application];
         // `more`: multiply-adds that take as long as kernel launches, or as copies to and from the host
         let ([setup, application], more) = match preconditioner {
-            Preconditioner::Amg => (on_gpu, LAUNCHES),
+            Preconditioner::Amg => (on_gpu, LAUNCHES.map(|launches| launches * levels)),
             Preconditioner::CuDss => (on_gpu, cudss::FIXED),
             Preconditioner::Jacobi => ([by_host[0], 0.0], [COPIES, 0.0]),
+            // the host computes the coarse matrix
+            Preconditioner::TwoLevel => ([by_host[0], application], [0.0; 2]),
             one if one.needs_host() => (by_host, [0.0, COPIES]),
             _ => (on_gpu, [0.0; 2]),
         };
@@ -214,21 +217,38 @@ const FRONT: f64 = 220.0;
 /// `Idr`, whose vector operations count for it.
 const APPLIED: [f64; 2] = [33.0, 2.7];
 
-/// Multiply-adds per entry of the matrix to compute an elimination ordering.
-const ORDERING: f64 = 80.0;
+/// Multiply-adds per row and per entry of the matrix to compute an elimination ordering, up to `NEAR` rows. With more rows more of its reads
+/// miss the caches: the work grows with the power `DISTANT` of the number of rows. 450 ns for each row and 30 for each entry were measured,
+/// within a factor of 2, on 16 matrices of 468 to 82,000 rows (one thread of a Xeon), 1.4 and 2.5 µs for each row of `NotreDame_www` and
+/// `G3_circuit`.
+const ORDERING: [f64; 2] = [900.0, 60.0];
+const NEAR: f64 = 1e4;
+const DISTANT: f64 = 0.2;
 
-/// Multiple of that work for `Ldl` and `Lu`, which also compute a matching and scale the matrix.
-const MATCHING: f64 = 2.5;
+/// Multiple of that work for `Ldl` and `Lu` where they compute a matching, and another ordering. A guess.
+const MATCHING: f64 = 2.0;
+
+/// Work to build multifrontal `Lu` divided by that of `Ldl`, which computes one triangle: 1.1 to 1.6 on matrices that have both.
+const TRIANGLES: f64 = 1.2;
 
 /// Time of a multiplication, with its scattered reads, divided by that of a multiply-add of an iteration: an upper bound for `Lu`, and for
 /// `Ilut` (14 on `maxwell_cavity_n1_97k`, a mesh of edge elements, and on `teko_szd`).
 const SCATTERED: [f64; 2] = [5.0, 14.0];
 
-/// Multiply-adds that take as long as kernel launches on a GPU: those of a setup of `Amg`, of its cycle, and of an iteration with Jacobi.
-/// On an H200 they take 3 ms, 60 µs and 4 µs, and 10⁶ multiply-adds 3.4 µs (`p7_64` to `p7_256`, `elast_bracket_p1_59k`,
-/// `hypre_beam_tet`).
-const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
+/// Time of a multiplication in the fronts of `Ldl`, divided in the same way.
+const DENSE: f64 = 0.4;
+
+/// Multiply-adds that take as long as kernel launches on a GPU. `LAUNCH`: those of an iteration with Jacobi, 4 µs on an H200, where 10⁶
+/// multiply-adds take 3.4 µs. `LAUNCHES`: those of a setup of `Amg` and of its cycle, for each [level](levels): 0.3 ms and 10 µs
+/// (37 matrices of 494 to 1.6 million rows on an H200; most within a factor of 2, but for `memplus` and `cage10`, whose coarse levels are
+/// nearly dense: 27 and 14 ms instead of 2.3).
+const LAUNCHES: [f64; 2] = [9e7, 2.8e6];
 const LAUNCH: f64 = 1.2e6;
+
+/// Number of levels of `Amg`, up to a factor: each has a fraction of the rows of the one before.
+fn levels(rows: f64) -> f64 {
+    (rows / 100.0).ln().max(0.5)
+}
 
 /// Multiply-adds of a GPU that take as long as copying two vectors. A guess: 30 µs.
 const COPIES: f64 = 1e7;
@@ -249,8 +269,11 @@ const TYPICAL: f64 = 190.0;
 /// times of an iteration differ by at most a fifth.
 const SMOOTHING: f64 = 1.8;
 
-/// Number of solves from which on a smoothed finest prolongator is worth its setup; 2 to 14 were measured.
+/// Number of solves from which on a smoothed finest prolongator is worth its setup; 2 to 14 were measured. And that on at least
+/// `MANY_THREADS`, where the setup takes 1.4 times as long, and two solves make up for it (`heat_sink_transient_80k`, 16 threads).
 pub(super) const MANY_SOLVES: usize = 10;
+const MANY_SOLVES_ON_MANY_THREADS: usize = 5;
+const MANY_THREADS: usize = 8;
 
 /// Iterations of `Ilu0` with one product each: for unsymmetric matrices; and for symmetric ones, which run it only if they are not positive
 /// definite. There it is refused, fails or takes hundreds of iterations, unless `Minres` takes few (all of 15 matrices of
@@ -259,9 +282,10 @@ pub(super) const MANY_SOLVES: usize = 10;
 const ILU0: [f64; 2] = [80.0, 5000.0];
 
 /// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for unsymmetric and for symmetric matrices. Measured: 15
-/// to 60 and 100 to 200 on an AMD EPYC, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`; 40 to 280 and 30 to
-/// 520 on an Intel Xeon, and 1,500 for edge elements there.
-const KEPT: [f64; 2] = [40.0, 200.0];
+/// to 60 and 100 to 200 on an AMD EPYC, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`; 20 to 220 (median 75,
+/// 39 matrices) and 30 to 520 on an Intel Xeon, and 1,500 for edge elements there; 130 to 700 for convection, the Helmholtz equation and
+/// flow in two dimensions.
+const KEPT: [f64; 2] = [75.0, 200.0];
 
 /// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and
 /// for symmetric matrices, which run it only if they are not positive definite and where it fails on the systems described at `ILUT` in `kinds.rs`.
@@ -289,13 +313,20 @@ pub(super) fn unit(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
 }
 
+/// Work to compute an elimination ordering, which one thread does, in units of two threads.
+pub(super) fn ordering(profile: &Profile) -> WorkUnits {
+    let distant = (profile.rows as f64 / NEAR).max(1.0).powf(DISTANT);
+    let work = ORDERING[0] * profile.rows as f64 + ORDERING[1] * profile.entries as f64;
+    WorkUnits(distant * work / unit(profile))
+}
+
 /// Whether `Lu` is multifrontal, which requires a nearly symmetric pattern, instead of eliminating column by column.
 fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
     2 * profile.mirrored >= profile.off_diagonal
         && lu_by_fronts(profile.rows, factor.entries, 2.0 * factor.multiplications)
 }
 
-/// Multiplications of `Lu` or `Ilut` that cost this much work of `class`. All threads factorize fronts, otherwise one does.
+/// Multiplications of `Ldl`, `Lu` or `Ilut` that cost this much work of `class`. All threads factorize fronts, otherwise one does.
 pub(super) fn multiplications(
     of: Preconditioner,
     work: WorkUnits,
@@ -304,15 +335,19 @@ pub(super) fn multiplications(
     class: MachineClass,
 ) -> f64 {
     let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
-    let by_fronts = of == Preconditioner::Lu && lu_takes_fronts(profile, factor);
-    let scattered = SCATTERED[usize::from(of == Preconditioner::Ilut)];
+    let by_fronts = of == Preconditioner::Ldl || of == Preconditioner::Lu && lu_takes_fronts(profile, factor);
+    let scattered = match of {
+        Preconditioner::Ldl => DENSE,
+        Preconditioner::Ilut => SCATTERED[1],
+        _ => SCATTERED[0],
+    };
     let unit = unit(profile);
     work.0 / class.of_setup(if by_fronts { Alike } else { One }, unit) * unit / scattered
 }
 
-/// Converts work of all threads of the host to units of `class`.
+/// Converts work of one thread of the host, in units of two threads, to units of `class`.
 pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -> WorkUnits {
-    work * class.of_setup(Alike, unit(profile))
+    work * class.of_setup(One, unit(profile))
 }
 
 impl Costs {
@@ -326,13 +361,19 @@ impl Costs {
         let Context { profile, class, factors } = context;
         let (class, factors) = (*class, factors(preconditioner));
         let scalar = profile.block == 1 && !profile.declared.near_null_space;
-        let smoothed_by_host = scalar && profile.declared.many_solves && !class.is_gpu();
+        let smoothed = scalar && profile.smooths_finest(class, 0);
         let unit = unit(profile);
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
-        let find = ORDERING * profile.entries as f64 / unit;
+        // multifrontal `Lu` is built like `Ldl`, and applied like it
+        let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
+        let (row, triangles) =
+            if by_fronts { (Preconditioner::Ldl, TRIANGLES) } else { (preconditioner, 1.0) };
+        let (line, built) = (line_of(preconditioner), line_of(row));
+        // one thread computes it, while the rest of the setup may run on all threads
+        let find = ordering(profile).0 * class.of_setup(One, unit) / class.of_setup(built.threads[0], unit);
         let ordering = match (preconditioner, factorization) {
-            // a matching, scaling, and possibly another ordering
-            (Preconditioner::Lu | Preconditioner::Ldl, _) => MATCHING * find,
+            // a matching, and another ordering
+            (Preconditioner::Lu | Preconditioner::Ldl, _) if profile.takes_matching() => MATCHING * find,
             (Preconditioner::CuDss, _) => cudss::ANALYSIS * profile.rows as f64 / unit,
             (_, Some(_)) => 0.0,
             (_, None) => find,
@@ -343,8 +384,8 @@ impl Costs {
             length: profile.entries as f64 / profile.rows.max(1) as f64,
             rows: profile.rows as f64 / unit,
             unit,
-            smoothed: class.is_gpu() || smoothed_by_host,
-            smoothing: if smoothed_by_host { SMOOTHING } else { 1.0 },
+            smoothed,
+            smoothing: if smoothed && !class.is_gpu() { SMOOTHING } else { 1.0 },
             symmetric: usize::from(profile.is_symmetric()),
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
@@ -356,13 +397,8 @@ impl Costs {
             },
             ordering,
         };
-        // multifrontal `Lu` is built like `Ldl`, for both triangles
-        let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
-        let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
-        let (line, built) = (line_of(preconditioner), line_of(row));
-        let work = [triangles * (built.setup)(&shape), (line.application)(&shape)];
-        let [setup, _] = built.on(row, class, unit, [work[0] * factors[0], 0.0]);
-        let [_, application] = line.on(preconditioner, class, unit, [0.0, work[1] * factors[1]]);
+        let work = [factors[0] * triangles * (built.setup)(&shape), factors[1] * (built.application)(&shape)];
+        let [setup, application] = built.on(row, class, [profile.rows as f64, unit], work);
         let twice = products(method);
         let keeps_order = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::CuDss);
         let iterations = (line.iterations)(&shape) / twice;
@@ -386,13 +422,17 @@ impl Candidate {
     /// blocks, and dropping, leave fewer or more than expected.
     pub(super) fn note_factors(&mut self, context: &Context, stored: f64) {
         let (Context { profile, class, factors }, method) = (context, self.method);
-        if !matches!(self.preconditioner, Preconditioner::Lu | Preconditioner::Ilut) {
-            return;
+        let by_columns = || !lu_takes_fronts(profile, Factorization::estimate(profile));
+        match self.preconditioner {
+            Preconditioner::Ilut => {}
+            Preconditioner::Lu if by_columns() => {}
+            _ => return,
         }
         let (unit, [_, factor]) = (unit(profile), factors(self.preconditioner));
         let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
+        let size = [profile.rows as f64, unit];
         let [_, application] =
-            line_of(self.preconditioner).on(self.preconditioner, *class, unit, [0.0, work]);
+            line_of(self.preconditioner).on(self.preconditioner, *class, size, [0.0, work]);
         let orthogonal = orthogonalization(method, self.costs.iterations) * profile.rows as f64 / unit;
         let kernels = class.of_kernels(method, unit);
         self.costs.iteration = WorkUnits(products(method) * (1.0 + application) + orthogonal + kernels);

@@ -134,11 +134,11 @@ impl Declarations {
         Ok((!modes.is_empty()).then(|| Near { modes: in_precision(modes), nodes }))
     }
 
-    /// Multigrid with the declared near-null space. Without one, the finest prolongator is smoothed if `many_solves` amortize that.
-    pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, many_solves: bool) -> Result<Amg<T>> {
+    /// Multigrid with the declared near-null space. Without one, `smooth_finest` states whether the finest prolongator is smoothed.
+    pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, smooth_finest: bool) -> Result<Amg<T>> {
         match self.near(csr.rows())? {
             None => {
-                let options = AmgOptions { smooth_finest: Some(many_solves), ..AmgOptions::default() };
+                let options = AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
                 Amg::with::<Vec<T>>(csr, &[], options)
             }
             Some(Near { modes, nodes: None }) => Amg::with_near_null_space(csr, &modes),
@@ -154,9 +154,13 @@ impl Declarations {
         gpu: &Cuda,
         csr: &Csr<T>,
         on_gpu: &impl MatrixSource<T>,
+        smooth_finest: bool,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
         match self.near(csr.rows())? {
-            None => Amg::on(gpu, on_gpu),
+            None => {
+                let options = AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
+                Amg::with_on::<[T; 0]>(gpu, on_gpu, &[], options)
+            }
             Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }

@@ -210,7 +210,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn is_beyond_limit(&self, index: usize, limit: WorkUnits) -> bool {
         match self.scheduler.found.candidates[index].preconditioner {
             Preconditioner::Lu => self.begins.as_ref().is_some_and(Begins::is_suspended),
-            Preconditioner::Ilut => limit < WorkUnits::INFINITE,
+            Preconditioner::Ilut | Preconditioner::Ldl => limit < WorkUnits::INFINITE,
             _ => false,
         }
     }
@@ -254,6 +254,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             let mut watcher = lock(&self.watch);
             watcher.monitor = self.scheduler.monitor(index);
             watcher.verdict = Verdict::Continue;
+            watcher.ordering = Duration::ZERO;
             watcher.analyse =
                 Some(Box::new(move || alternatives(Factorization::analysed(&matrix, &symbolic))));
         }
@@ -274,12 +275,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
         task.budget.spent = task.budget.spent.saturating_add(report.iterations);
         task.bytes += report.bytes;
-        let (estimate, verdict) = {
+        let (estimate, verdict, ordering) = {
             let mut watcher = lock(&self.watch);
             // drop the closure, which shares the matrix: while it exists, a refresh would copy the matrix
             watcher.analyse = None;
-            (watcher.monitor.estimate, watcher.verdict)
+            (watcher.monitor.estimate, watcher.verdict, watcher.ordering)
         };
+        let (iterations, time) = (report.iterations, report.time.saturating_sub(ordering));
         let solved = residual <= self.settings.options.rtol;
         let candidate = &self.scheduler.found.candidates[index];
         let broken = matches!(report.outcome, Outcome::Breakdown { value, .. } if value < 0.0);
@@ -291,11 +293,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let ending = match &report.outcome {
             _ if solved => AttemptEnd::Ended(Outcome::Converged),
             Outcome::Stopped if verdict == Verdict::Renew => AttemptEnd::Outdated,
-            Outcome::Stopped => self.switched(&estimate, &report),
+            Outcome::Stopped => self.switched(&estimate, time.as_secs_f64() / iterations.max(1) as f64),
             outcome => AttemptEnd::Ended(outcome.clone()),
         };
-        let (iterations, time) = (report.iterations, report.time);
-        let attempt = Attempt::new(candidate, std::mem::take(&mut task.setup), residual, ending);
+        let attempt = Attempt::new(candidate, std::mem::take(&mut task.setup) + ordering, residual, ending);
         let preparation = std::mem::replace(&mut task.preparation, Preparation::Ready);
         self.attempts.push(Attempt { iterations, time, preparation, ..attempt });
         if matches!(report.outcome, Outcome::Stopped | Outcome::Converged) && !solved {
@@ -311,9 +312,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(Event::Ended(Ended { iterations, residual, improved: residual <= before, end }))
     }
 
-    /// The reason for stopping an attempt, in iterations and seconds. Seconds are reported only, and decide nothing.
-    fn switched(&self, estimate: &Estimate, report: &Report) -> AttemptEnd {
-        let each = report.time.as_secs_f64() / report.iterations.max(1) as f64;
+    /// The reason for stopping an attempt, in iterations, of which each took `each` seconds. Seconds are reported only, and decide nothing.
+    fn switched(&self, estimate: &Estimate, each: f64) -> AttemptEnd {
         let unit = each * estimate.iterations / estimate.remaining.0;
         let to = estimate.next.and_then(|next| self.scheduler.found.candidates.get(next)).map_or_else(
             || "another candidate".to_owned(),

@@ -13,6 +13,7 @@ use krysp_solvers::{
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A preconditioner, in host or device memory, that can be recomputed for new values of the matrix.
 pub trait Prepared<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> + Any {}
@@ -51,6 +52,8 @@ pub(super) type Analyse = Box<dyn FnOnce() -> Vec<Alternative> + Send>;
 pub(super) struct Watcher {
     pub(super) monitor: Monitor,
     pub(super) analyse: Option<Analyse>,
+    /// The time of the elimination ordering, if one was computed during the attempt.
+    pub(super) ordering: Duration,
     pub(super) verdict: Verdict,
     pub(super) observers: Vec<Observer>,
 }
@@ -60,6 +63,7 @@ impl Watcher {
         Watcher {
             monitor: Monitor::new(Start::default()),
             analyse: None,
+            ordering: Duration::ZERO,
             verdict: Verdict::Continue,
             observers: vec![],
         }
@@ -70,7 +74,9 @@ impl Watcher {
         self.observers.iter_mut().for_each(|observer| observer(progress));
         self.verdict = match self.monitor.observe(progress) {
             Verdict::Analyse => {
+                let started = Instant::now();
                 let alternatives = self.analyse.take().map(|analyse| analyse());
+                self.ordering = started.elapsed();
                 self.monitor.analysed(alternatives, progress)
             }
             verdict => verdict,

@@ -49,7 +49,7 @@ const CHEAP: f64 = 0.05;
 /// measured.
 pub(super) const MANY: usize = 100;
 
-/// Work of the host to reorder the matrix (45 to 130 units were measured), or to convert it to the formats that are compared (10 to 30 units
+/// Work of one thread of the host to reorder the matrix (45 to 130 units of two threads were measured), or to convert it to the formats that are compared (10 to 30 units
 /// each). For a GPU the host does both, too: a conversion of `heat_sink_transient_80k` took 26 ms beside an H200, where this is 34 ms.
 const REARRANGING: WorkUnits = WorkUnits(90.0);
 
@@ -159,8 +159,8 @@ impl Scheduler {
                 self.found.spent += spent;
                 let candidate = &mut self.found.candidates[index];
                 let costs = &mut candidate.costs;
-                // as much work again is expected; `Ilut` begins from the start
-                let more = if candidate.preconditioner == Preconditioner::Ilut { spent * 2.0 } else { spent };
+                // as much work again is expected; `Ilut` and `Ldl` begin from the start
+                let more = if candidate.preconditioner == Preconditioner::Lu { spent } else { spent * 2.0 };
                 (costs.setup, costs.refresh) = (more, costs.refresh.max(more));
                 self.proceed()
             }
@@ -278,10 +278,7 @@ impl Scheduler {
             }
             Some(best) => {
                 let cost = self.cost(best);
-                // complete factorizations do not wait: their cost does not depend on definiteness
-                let complete = |index: usize| self.found.candidates[index].preconditioner.is_complete();
-                let possible = |index| soon(index) || unknown(index) && complete(index);
-                let worth = |index| possible(index) && self.is_worth_trying(index, cost);
+                let worth = |index| unknown(index) && self.is_worth_trying(index, cost);
                 self.cheapest(worth).or(Some(best))
             }
             None => self.cheapest(soon).or_else(|| self.cheapest(unknown)),
@@ -380,11 +377,15 @@ impl Scheduler {
         let record = &mut self.found.records[index];
         let before = self.solve.states[index];
         let values = self.found.refreshes;
+        // an attempt from the `x` of a failed one may take several times as long as from the guess
+        let is_first = untouched || before != State::Untried;
+        let is_known = record.solves > 0 && record.values == values && !is_first;
         match &ended.end {
             End::Converged => {
                 record.solves += 1;
                 let cost = if was_renewed { work } else { made };
-                (record.cost, record.values, record.failures) = (Some(cost), values, 0);
+                record.cost = record.cost.filter(|_| is_known).or(Some(cost));
+                (record.values, record.failures) = (values, 0);
                 if let Some(State::Suspended { .. }) = self.solve.states.first().filter(|_| index != 0) {
                     self.found.records[0].cost = self.known(0).map(|rest| rest + self.solve.made[0]);
                 }
@@ -407,7 +408,8 @@ impl Scheduler {
                     let needs_symmetry = self.found.candidates[index].method.needs_symmetry();
                     let remaining = if ended.improved || needs_symmetry { estimate.remaining } else { LAST };
                     self.solve.states[index] = State::Suspended { remaining, residual: ended.residual };
-                    (record.cost, record.values) = (Some(made + remaining), values);
+                    record.cost = record.cost.filter(|_| is_known).or(Some(made + remaining));
+                    record.values = values;
                 }
             }
             End::Failed { indefinite } => {

@@ -32,7 +32,8 @@ pub struct Attempt {
     pub iterations: usize,
     /// Number of right-hand sides that shared one search space in this attempt, this one included; 1 for a separate solve.
     pub block: usize,
-    /// The time before the iterations, to build or renew the preconditioner and, if that was done, to reorder the matrix.
+    /// The time to build or renew the preconditioner and, if that was done, to reorder the matrix, or to compute an elimination ordering,
+    /// which shows during the iterations what a complete factorization would cost.
     pub setup: Duration,
     /// The way in which the preconditioner was prepared.
     pub preparation: Preparation,

@@ -3,7 +3,7 @@
 use super::WorkUnits;
 use super::backend::{ForFactors, factor_report, operator};
 use super::candidates::Candidate;
-use super::costs::{MANY_SOLVES, SharedSymbolic};
+use super::costs::SharedSymbolic;
 use super::matched::Begins;
 use super::measured::{is_scattered, reordered};
 use super::plan::Options;
@@ -388,10 +388,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let ordered = symbolic.take_if(|_| candidate.preconditioner == Preconditioner::Cholesky);
         drop(symbolic);
         let known = &self.settings.options.declarations;
-        let many_solves =
-            self.settings.profile.declared.many_solves || self.scheduler.found.solves >= MANY_SOLVES;
+        let smooth_finest =
+            self.settings.profile.smooths_finest(self.machine.class(), self.scheduler.found.solves);
         let is_alone = self.scheduler.is_alone();
-        let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, many_solves, known };
+        let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, smooth_finest, known };
         let built = self.operator().and_then(|operator| {
             let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)?;
             known.deflated(operator, m)

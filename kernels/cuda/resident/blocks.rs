@@ -55,66 +55,65 @@ impl BlockArrays {
         arrays.lanes = lanes(pattern.mean_length(), arrays.own);
         let (lanes, own) = (arrays.lanes, arrays.own);
         let fits = |window: usize| window <= usize::from(u16::MAX) && fits(window, own);
-        // few parts, because each one needs a workspace for all columns
-        let rows = arrays.rows.par_windows(2).with_min_len(blocks.div_ceil(2 * rayon::current_num_threads()));
-        let rows = rows.map_init(
-            || vec![u32::MAX; n],
-            |place, rows| Block::new(pattern, rows[0] as usize..rows[1] as usize, lanes, place, &fits),
-        );
-        let parts = rows.collect::<Option<Vec<Block>>>()?;
-        let mut groups = 0;
-        for block in &parts {
-            arrays.slices.extend(block.slices.iter().map(|end| groups + end));
-            groups += block.slices.last().copied().unwrap_or(0);
-            arrays.halo.extend(&block.halo);
-            arrays.window = arrays.window.max(block.window);
-            arrays.halo_first.push(arrays.halo.len() as u32);
+        for rows in arrays.rows.windows(2) {
+            for slice in (rows[0] as usize..rows[1] as usize).step_by(32 / lanes) {
+                let stored = slice..(slice + 32 / lanes).min(rows[1] as usize);
+                let longest = stored.map(|row| offsets.range(row).len()).max().unwrap_or(0);
+                let before = arrays.slices.last().copied().unwrap_or(0);
+                arrays.slices.push(before + longest.div_ceil(lanes) as u32);
+            }
             arrays.slice_first.push(arrays.slices.len() as u32 - 1);
         }
-        let slots = |part: &Block| part.columns.len();
-        arrays.columns = concatenated(&parts, slots, |part| &part.columns);
-        arrays.entries = concatenated(&parts, slots, |part| &part.entries);
+        let slots = 32 * arrays.slices.last().map_or(0, |&groups| groups as usize);
+        (arrays.columns, arrays.entries) = (vec![0; slots], vec![0; slots]);
+        let halos = Block::all(&mut arrays).into_par_iter();
+        // few parts, because each one needs a workspace for all columns
+        let halos = halos.with_min_len(blocks.div_ceil(2 * rayon::current_num_threads()));
+        let halos =
+            halos.map_init(|| vec![u32::MAX; n], |place, block| block.fill(pattern, lanes, place, &fits));
+        for (rows, halo) in (0..).zip(halos.collect::<Option<Vec<_>>>()?) {
+            let own = (arrays.rows[rows + 1] - arrays.rows[rows]) as usize;
+            arrays.window = arrays.window.max(own + halo.len());
+            arrays.halo.extend(halo);
+            arrays.halo_first.push(arrays.halo.len() as u32);
+        }
         Some(arrays)
     }
 }
 
-/// Joins an array of all parts, on all threads.
-fn concatenated<E: Copy + Default + Send + Sync>(
-    parts: &[Block],
-    length: impl Fn(&Block) -> usize,
-    array: impl Fn(&Block) -> &[E] + Sync,
-) -> Vec<E> {
-    let mut all = vec![E::default(); parts.iter().map(&length).sum()];
-    let (mut rest, mut places) = (&mut all[..], vec![]);
-    for part in parts {
-        let (place, others) = rest.split_at_mut(length(part));
-        places.push((part, place));
-        rest = others;
+/// The part of one block: its rows, its slots, and the ends of its slices in groups of 32 slots, after their start.
+struct Block<'a> {
+    rows: Range<usize>,
+    slices: &'a [u32],
+    columns: &'a mut [u16],
+    entries: &'a mut [u32],
+}
+
+impl Block<'_> {
+    /// The parts of all blocks.
+    fn all(arrays: &mut BlockArrays) -> Vec<Block<'_>> {
+        let (mut columns, mut entries) = (&mut arrays.columns[..], &mut arrays.entries[..]);
+        let slices = arrays.slice_first.windows(2).map(|first| first[0] as usize..first[1] as usize + 1);
+        let rows = arrays.rows.windows(2).map(|rows| rows[0] as usize..rows[1] as usize);
+        let block = |(rows, slices): (Range<usize>, Range<usize>)| {
+            let slices = &arrays.slices[slices];
+            let slots = 32 * (slices[slices.len() - 1] - slices[0]) as usize;
+            let (columns, entries) = (columns.split_off_mut(..slots)?, entries.split_off_mut(..slots)?);
+            Some(Block { rows, slices, columns, entries })
+        };
+        rows.zip(slices).filter_map(block).collect()
     }
-    places.into_par_iter().for_each(|(part, place)| place.copy_from_slice(array(part)));
-    all
-}
 
-/// The part of one block.
-struct Block {
-    halo: Vec<u32>,
-    window: usize,
-    /// End of each slice, in groups, relative to the start of the block.
-    slices: Vec<u32>,
-    columns: Vec<u16>,
-    entries: Vec<u32>,
-}
-
-impl Block {
-    /// Lays out the part of one block; `None` if the window does not fit. `place` is workspace with an
-    /// element for each column, `u32::MAX` before and after the call.
-    fn new(
+    /// Lays out the part, and returns its halo; `None` if the window does not fit. `place` is workspace with an element for each column,
+    /// `u32::MAX` before and after the call.
+    fn fill(
+        self,
         pattern: Pattern<'_>,
-        rows: Range<usize>,
         lanes: usize,
         place: &mut [u32],
         fits: &impl Fn(usize) -> bool,
-    ) -> Option<Block> {
+    ) -> Option<Vec<u32>> {
+        let Block { rows, slices, columns: into, entries } = self;
         let (offsets, columns) = (pattern.offsets(), pattern.columns());
         let inside = |column: u32| rows.contains(&(column as usize));
         let mut halo = vec![];
@@ -123,8 +122,7 @@ impl Block {
                 halo.push(column);
             }
         }
-        let window = rows.len() + halo.len();
-        if !fits(window) {
+        if !fits(rows.len() + halo.len()) {
             halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
             return None;
         }
@@ -133,44 +131,23 @@ impl Block {
         for (at, &column) in halo.iter().enumerate() {
             place[column as usize] = (rows.len() + at) as u32;
         }
-        let local = |column: u32| match inside(column) {
-            true => (column as usize - rows.start) as u16,
-            false => place[column as usize] as u16,
-        };
-        let mut block = Block { halo: vec![], window, slices: vec![], columns: vec![], entries: vec![] };
-        block.fill(pattern, rows.clone(), lanes, local);
-        halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
-        block.halo = halo;
-        Some(block)
-    }
-
-    /// Lays out the slices of the block.
-    fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, lanes: usize, local: impl Fn(u32) -> u16) {
-        let (offsets, columns) = (pattern.offsets(), pattern.columns());
+        entries.fill(u32::MAX);
+        // `lanes` is a power of two
+        let (shift, mask) = (lanes.trailing_zeros(), lanes - 1);
         let height = 32 / lanes;
-        for start in rows.clone().step_by(height) {
-            let stored = start..rows.end.min(start + height);
-            let longest = stored.clone().map(|row| offsets.range(row).len()).max().unwrap_or(0);
-            for group in 0..longest.div_ceil(lanes) {
-                let slots = self.columns.len();
-                for (place, row) in stored.clone().enumerate() {
-                    let entries = offsets.range(row);
-                    let first = entries.end.min(entries.start + group * lanes);
-                    let own = first..entries.end.min(first + lanes);
-                    self.columns.extend(columns[own.clone()].iter().map(|&column| local(column)));
-                    self.entries.extend(own.map(|entry| entry as u32));
-                    self.pad(slots + (place + 1) * lanes);
-                }
-                self.pad(slots + 32);
+        for (at, row) in rows.clone().enumerate() {
+            let start = 32 * (slices[at / height] - slices[0]) as usize + at % height * lanes;
+            for (number, entry) in offsets.range(row).enumerate() {
+                let (slot, column) = (start + (number >> shift) * 32 + (number & mask), columns[entry]);
+                into[slot] = match inside(column) {
+                    true => (column as usize - rows.start) as u16,
+                    false => place[column as usize] as u16,
+                };
+                entries[slot] = entry as u32;
             }
-            self.slices.push((self.columns.len() / 32) as u32);
         }
-    }
-
-    /// Pads both arrays to `slots` elements.
-    fn pad(&mut self, slots: usize) {
-        self.columns.resize(slots, 0);
-        self.entries.resize(slots, u32::MAX);
+        halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
+        Some(halo)
     }
 }
 

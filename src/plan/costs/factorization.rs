@@ -55,7 +55,7 @@ impl Factorization {
     }
 
     /// An estimate without an ordering. It takes the matrix for a network if rows are short or few entries are mirrored, for a 3D mesh if
-    /// nodes have many neighbours, and otherwise for a 2D mesh.
+    /// nodes have many neighbours or very different numbers of them, and otherwise for a 2D mesh.
     pub(in crate::plan) fn estimate(profile: &Profile) -> Factorization {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         let fronts = FRONTS_PER_ROW * rows;
@@ -63,7 +63,7 @@ impl Factorization {
             return Factorization { entries: 2.0 * entries, multiplications: 6.0 * entries, fronts };
         }
         let block = profile.block as f64;
-        if entries >= IN_SPACE * rows * block {
+        if entries >= IN_SPACE * rows * block || profile.is_irregular() {
             let multiplications = 0.3 * (block * rows).powi(2);
             return Factorization { entries: 3.0 * block * rows.powf(4.0 / 3.0), multiplications, fronts };
         }

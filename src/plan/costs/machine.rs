@@ -21,20 +21,20 @@ pub enum MachineClass {
 
 /// Time of a multiply-add on the host divided by that of a multiply-add of an iteration on a GPU: for work that builds a
 /// preconditioner, and for work of two threads that applies one. Of 84 attempts on an H200 (12 and 16 threads of a Xeon, matrices
-/// of `../shared/matrices`), setups with complete and incomplete factorizations took 2 to 5 times as long as the first figure says.
-/// It is low on purpose: the costs of factorizations are more certain than the iterations of other candidates. Recorded histories
-/// replayed for one solve take 1.28 times the best total in hindsight with 60, and 1.40 with 240; for ten solves 1.12 with both.
+/// of `../shared/matrices`), setups with complete factorizations took 1.5 to 2.7 times as long as the first figure says, in the median of each.
+/// It is low on purpose: the costs of factorizations are more certain than the iterations of other candidates.
 const HOST: [f64; 2] = [60.0, 280.0];
 
 /// Fixed time of an iteration on a GPU beyond `LAUNCH`, in multiply-adds: that of kernel launches, which dominate for small matrices. On an
-/// H200 an iteration of `BiCgStab` takes 29 µs and one of `Minres` 38 (13 matrices with at most 15,000 rows, where the model without this
-/// figure has 8 and 5). The figure of `Idr` is a guess. `Cg` with `Jacobi` needs none: one launch makes many iterations. The other methods were
-/// not measured.
+/// H200 an iteration of `BiCgStab` takes 29 µs, one of `Minres` 38 (13 matrices with at most 15,000 rows, where the model without this
+/// figure has 8 and 5), one of `Gmres` 42 to 49, and one of `Idr` with `Spai` 50. `Cg` with `Jacobi` needs none: one launch makes many
+/// iterations. The other methods were not measured.
 fn kernels(method: Method) -> f64 {
     match method {
         Method::BiCgStab => 6e6,
         Method::Minres => 1e7,
-        Method::Idr => 3e6,
+        Method::Gmres | Method::Fgmres => 1.1e7,
+        Method::Idr => 1e7,
         _ => 0.0,
     }
 }

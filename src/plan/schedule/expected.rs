@@ -16,8 +16,9 @@ const CERTAIN: [(f64, f64); 1] = [(1.0, 1.0)];
 /// setup, `other` the cost of a solve with the best other candidate, and `ahead` the number of solves ahead. A guess.
 const OVERRUN: f64 = 3.0;
 
-/// Building `Ilut`, which cannot be resumed, ends after the work `max(REFUSED * setup, ahead * other)`. The setup takes up to twice the
-/// estimate where factors have the expected fill, and 20 times on edge elements, where little can be dropped.
+/// Building `Ilut`, which cannot be resumed, ends after the work `max(REFUSED * setup, ahead * other)`, and after `REFUSED * setup` if another
+/// candidate has solved a system before. The setup takes up to twice the estimate where factors have the expected fill, and 20 times on edge
+/// elements, where little can be dropped.
 const REFUSED: f64 = 2.0;
 
 /// Expected number of renewals of a preconditioner per refresh of the matrix, until three solves with it have been counted. 1/4 to 1/30
@@ -217,11 +218,12 @@ impl Scheduler {
         let ahead = self.ahead();
         let candidate = &self.found.candidates[index];
         let setup = candidate.costs.setup;
-        let most = match candidate.preconditioner {
+        let needed = self.found.records.iter().all(|record| record.solves == 0);
+        match candidate.preconditioner {
+            Preconditioner::Ilut if needed => (setup * REFUSED).max(other * ahead),
             Preconditioner::Ilut => setup * REFUSED,
-            _ => setup.max(other) * OVERRUN,
-        };
-        most.max(other * ahead)
+            _ => (setup.max(other) * OVERRUN).max(other * ahead),
+        }
     }
 
     pub(super) fn needs_analysis(&self, index: usize) -> bool {

@@ -18,7 +18,7 @@ use super::{Action, End, Ended, Event, Scheduler};
 use crate::plan::WorkUnits;
 use crate::plan::candidates::{Candidate, candidates};
 use crate::plan::context::Context;
-use crate::plan::costs::{Factorization, MachineClass};
+use crate::plan::costs::{Factorization, MachineClass, ordering};
 use crate::plan::monitor::Verdict;
 use crate::plan::solved::configuration;
 use crate::plan::{Costs, Declared, Preconditioner, Profile};
@@ -146,7 +146,7 @@ fn systems() -> Vec<System> {
 struct Replayed {
     attempts: String,
     solved: bool,
-    /// Total cost in the scheduler's cost model.
+    /// Total cost in the scheduler's cost model, with that of an elimination ordering.
     work: WorkUnits,
 }
 
@@ -159,10 +159,16 @@ fn solve(
     mut act: impl FnMut(&mut Scheduler, Action) -> Event,
 ) -> Replayed {
     let mut replayed = Replayed { attempts: String::new(), solved: false, work: WorkUnits::ZERO };
+    let known = scheduler.found.factorization.is_some();
     let mut action = scheduler.begin();
     for _ in 0..200 {
         let (event, index) = match action {
-            Action::Finish => return replayed,
+            Action::Finish => {
+                if scheduler.found.factorization.is_some() && !known {
+                    replayed.work += ordering(&scheduler.context.profile);
+                }
+                return replayed;
+            }
             Action::Analyse => (Event::Analysed(factorization), 0),
             Action::Rearrange { .. } => (Event::Rearranged(false), 0),
             Action::TestConsistency { .. } => {
@@ -268,7 +274,8 @@ impl System {
             let one = &scheduler.found.candidates[index];
             let factorization = one.is_analysable(&self.profile).then_some(self.factorization);
             let costs = Costs::of(&self.context(HOST), one.method, one.preconditioner, factorization);
-            Some(costs.setup + costs.iteration * (solves * history.iterations) as f64)
+            let ordering = factorization.map_or(WorkUnits::ZERO, |_| ordering(&self.profile));
+            Some(ordering + costs.setup + costs.iteration * (solves * history.iterations) as f64)
         });
         alone.min_by(|a, b| a.0.total_cmp(&b.0))
     }
@@ -454,7 +461,8 @@ fn time_steps(class: MachineClass, announced: bool, jacobi: &[f64]) -> (f64, Str
     for one in &scheduler.found.candidates {
         for every in [1, 2, 5, 10, 20, usize::MAX] {
             let mut built = jacobi[0];
-            let mut all = one.costs.setup.0;
+            let ordered = if one.is_analysable(&profile) { ordering(&profile) } else { WorkUnits::ZERO };
+            let mut all = ordered.0 + one.costs.setup.0;
             for (at, &now) in jacobi.iter().enumerate() {
                 if at > 0 && at % every == 0 && now != built {
                     built = now;

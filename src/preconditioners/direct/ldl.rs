@@ -106,14 +106,15 @@ impl<T: Real> Ldl<T> {
     /// before factorizing ([`Error::Unsuitable`](crate::Error::Unsuitable)), and one for which delayed pivots take four times the expected
     /// memory. A refresh is limited by the memory only.
     pub fn within(csr: &Csr<T>, multiplications: f64) -> Result<Ldl<T>> {
-        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);
-        Ldl::on_tree(csr, budget, None, None, GROWTH)
+        Ldl::as_expected(csr, None, multiplications)
     }
 
     /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected
-    /// memory. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been computed.
-    pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, GROWTH)
+    /// memory, or which is expected to take more than `multiplications`. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been
+    /// computed.
+    pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>, multiplications: f64) -> Result<Ldl<T>> {
+        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);
+        Ldl::on_tree(csr, budget, None, order, GROWTH)
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
@@ -399,9 +400,9 @@ mod tests {
     fn a_plan_refuses_what_takes_more_memory_than_expected() {
         for a in [indefinite(12, false), indefinite(12, true)] {
             let whole = Ldl::new(&a).unwrap();
-            assert_eq!(Ldl::as_expected(&a, None).unwrap().inertia(), whole.inertia());
+            assert_eq!(Ldl::as_expected(&a, None, f64::INFINITY).unwrap().inertia(), whole.inertia());
             let natural: Vec<u32> = (0..a.rows() as u32).collect();
-            let other = Ldl::as_expected(&a, Some(&natural)).unwrap();
+            let other = Ldl::as_expected(&a, Some(&natural), f64::INFINITY).unwrap();
             // matched rows stay adjacent, whatever the given order
             assert_eq!(other.nnz() > whole.nnz(), whole.matched.is_none());
             let budget = Budget::new(NAME, DirectOptions::default(), a.rows());

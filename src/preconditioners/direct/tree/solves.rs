@@ -15,6 +15,14 @@ use crate::numbers::Real;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Work of a solve for each pivot, in addition to 1 for each entry of the factor. A solve on one thread took 80 ns for each pivot and 0.6
+/// to 1.4 ns for each entry (twelve matrices of 468 to 82,000 rows on a Xeon).
+const OF_PIVOT: usize = 80;
+
+/// Work of a solve from which on all threads share it. With less it takes longer on 2, 4, 8 or 16 threads than on one: 0.06 and 0.1 to
+/// 0.16 ms (`nos5`), 0.2 and 0.2 to 0.3 (`bcsstk14`), but 0.7 and 0.4 to 0.6 with more (`wathenSmall`).
+const SHARED: usize = 400_000;
+
 /// Units of a tree, and where the rows of their fronts are in the vectors of each unit. These vectors have an entry for each pivot of
 /// the unit, then for each of its rows that get no pivot anywhere, then for each row that it shares with units above.
 #[derive(Debug)]
@@ -37,6 +45,8 @@ pub(in super::super) struct Units {
     shared: Vec<Range<usize>>,
     /// The index of each shared entry in the vectors of the parent.
     up: Vec<u32>,
+    /// Work of a solve with one vector: nanoseconds on one thread, about.
+    work: usize,
     is_consistent: bool,
 }
 
@@ -72,6 +82,7 @@ impl Units {
             own: Vec::with_capacity(tree.order.len()),
             shared: Vec::with_capacity(count),
             up: vec![],
+            work: 0,
             is_consistent: true,
         };
         // index of each position in the vectors of the current unit, and the positions of all shared entries
@@ -115,6 +126,8 @@ impl Units {
                 }
                 self.places.push(*place);
             }
+            let [pivots, others] = rows(front).map(<[u32]>::len);
+            self.work += pivots * (OF_PIVOT + pivots / 2 + others);
             self.below.push(below..self.places.len());
         }
         for &child in &self.children[unit] {
@@ -199,7 +212,7 @@ impl<'a, T: Real> Solve<'a, T> {
         load: impl Fn(usize, u32) -> T + Sync,
         forward: impl Fn(usize, &mut [T], &mut Vec<T>) + Sync,
     ) {
-        in_units(&units.parents, |unit| {
+        self.in_units(units, &units.parents, 0..units.fronts.len(), |unit| {
             let (mut x, width, inner) =
                 (lock(&self.parts[unit]), units.width(unit), units.inner[unit].clone());
             let mut all: Vec<&mut [T]> = x.chunks_exact_mut(width.max(1)).collect();
@@ -244,7 +257,7 @@ impl<'a, T: Real> Solve<'a, T> {
         units: &Units,
         backward: impl Fn(usize, &mut [T], &mut Vec<T>) + Sync,
     ) {
-        in_units(&units.children, |unit| {
+        self.in_units(units, &units.children, (0..units.fronts.len()).rev(), |unit| {
             let (mut x, width, inner) =
                 (lock(&self.parts[unit]), units.width(unit), units.inner[unit].clone());
             let mut all: Vec<&mut [T]> = x.chunks_exact_mut(width.max(1)).collect();
@@ -296,20 +309,30 @@ impl<'a, T: Real> Solve<'a, T> {
         }
     }
 
+    /// Calls `work` with each unit, before those that `needed_by` lists for it: on all threads, or, if there is little
+    /// work, in the order of `serial`.
+    fn in_units(
+        &self,
+        units: &Units,
+        needed_by: &[Vec<u32>],
+        serial: impl Iterator<Item = usize>,
+        work: impl Fn(usize) + Sync,
+    ) {
+        if self.vectors * units.work < SHARED {
+            return serial.for_each(work);
+        }
+        // cannot fail, because `work` does not
+        let _ = in_order(needed_by, |unit| {
+            work(unit);
+            Ok(())
+        });
+    }
+
     fn in_scratch(&self, work: impl FnOnce(&mut [Vec<T>; 2])) {
         let mut scratch = lock(self.idle).pop().unwrap_or_default();
         work(&mut scratch);
         lock(self.idle).push(scratch);
     }
-}
-
-/// Calls `work` with each unit, before those that `needed_by` lists for it, on all threads.
-fn in_units(needed_by: &[Vec<u32>], work: impl Fn(usize) + Sync) {
-    // cannot fail, because `work` does not
-    let _ = in_order(needed_by, |unit| {
-        work(unit);
-        Ok(())
-    });
 }
 
 fn lock<X>(of: &Mutex<X>) -> MutexGuard<'_, X> {
