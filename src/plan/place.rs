@@ -12,7 +12,9 @@
 //! Work that both share, such as the scan of the matrix, is left out. The number of iterations is a guess, the same for both, so that its
 //! error matters only where both take nearly equally long.
 
-use super::{Plan, Preconditioner, Profile};
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only tests have a GPU then"))]
+
+use super::{Plan, Profile};
 use crate::numbers::Real;
 
 /// Where a solve runs.
@@ -24,22 +26,7 @@ pub enum Place {
     Gpu,
 }
 
-/// State of the GPU in this process, which determines the cost of its first use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only tests have a GPU then"))]
-enum GpuState {
-    /// There is no GPU, or this library was built without the feature `cuda`.
-    Absent,
-    /// The process has used a GPU already.
-    Open,
-    /// The context must be created; compiled kernels are on disk.
-    Compiled,
-    /// The context must be created, and kernels compiled.
-    Cold,
-}
-
-/// Seconds to create the context of a GPU and load kernels, in a process that has used none. Measured: 0.18 (H100,
-/// `python/benches/gpu_calls.py`) to 0.7 s.
+/// Seconds to create the context of a GPU and load kernels. Measured: 0.18 (H100, `python/benches/gpu_calls.py`) to 0.7 s.
 const CONTEXT: f64 = 0.2;
 /// Seconds to compile the kernels of a first solve, beyond the context. Measured: 0.65 to 2 s (H100 and H200).
 const COMPILE: f64 = 1.2;
@@ -48,8 +35,7 @@ const COMPILE: f64 = 1.2;
 /// 0.35 to 1.1 GB/s.
 const CALL: f64 = 3e-3;
 const UPLOAD: f64 = 1.1e9;
-/// Seconds of an iteration in addition to its memory traffic: kernel launches on a GPU (6 to 13 µs measured), waking threads on a CPU (a
-/// guess).
+/// Seconds of an iteration besides its memory traffic: kernel launches on a GPU (measured: 6 to 13 µs), waking threads on a CPU (guess).
 const LAUNCH: f64 = 10e-6;
 const WAKE: f64 = 10e-6;
 /// Memory bandwidth of an iteration, in bytes per second. GPU: conjugate gradients reach 2.5 TB/s on an H100 and 4 TB/s on an H200. CPU:
@@ -64,67 +50,32 @@ const VECTORS: f64 = 11.0;
 const PER_LENGTH: f64 = 5.0;
 const MOST: f64 = 300.0;
 
-impl GpuState {
-    /// The state of the process and of the cache of compiled kernels, for elements of this type. Does not start the driver, which
-    /// takes 0.1 s, so a machine with a driver and no GPU is not recognized.
-    #[cfg(feature = "cuda")]
-    fn now<T: Real>() -> GpuState {
-        use krysp_kernels::cuda::{driver_is_usable, has_compiled, is_open};
-        if !driver_is_usable() {
-            GpuState::Absent
-        } else if is_open() {
-            GpuState::Open
-        } else if has_compiled::<T>() {
-            GpuState::Compiled
-        } else {
-            GpuState::Cold
-        }
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    #[expect(clippy::extra_unused_type_parameters, reason = "kernels are compiled for an element type")]
-    fn now<T: Real>() -> GpuState {
-        GpuState::Absent
-    }
-
-    /// Seconds before the first kernel runs.
-    fn start(self) -> f64 {
-        match self {
-            GpuState::Absent => f64::INFINITY,
-            GpuState::Open => 0.0,
-            GpuState::Compiled => CONTEXT,
-            GpuState::Cold => CONTEXT + COMPILE,
-        }
+/// Seconds before the first kernel for elements of this type runs: zero if the process has used a GPU, infinite if there is none. Does not
+/// start the driver, which takes 0.1 s, so a machine with a driver and no GPU is not recognized.
+#[cfg(feature = "cuda")]
+fn start<T: Real>() -> f64 {
+    use krysp_kernels::cuda::{driver_is_usable, has_compiled, is_open};
+    match driver_is_usable() {
+        false => f64::INFINITY,
+        true if is_open() => 0.0,
+        true if has_compiled::<T>() => CONTEXT,
+        true => CONTEXT + COMPILE,
     }
 }
 
-/// Seconds of one iteration of `Cg` with `Jacobi`, on `threads` threads of a CPU, and on a GPU.
-fn iteration(profile: &Profile, element: usize, threads: usize) -> [f64; 2] {
-    let vectors = VECTORS * (profile.rows * element) as f64;
-    let bytes = matrix_bytes(profile, element) + vectors;
-    let bandwidth = CPU_BANDWIDTH.min(THREAD_BANDWIDTH * threads as f64);
-    [WAKE + bytes / bandwidth, LAUNCH + bytes / GPU_BANDWIDTH]
-}
-
-/// Bytes of the matrix as CSR.
-fn matrix_bytes(profile: &Profile, element: usize) -> f64 {
-    (profile.entries * (element + 4) + 4 * profile.rows) as f64
-}
-
-/// Seconds that `solves` solves with one matrix take on `threads` threads of a CPU, and on a GPU in state `gpu`.
-fn seconds(profile: &Profile, element: usize, solves: usize, threads: usize, gpu: GpuState) -> [f64; 2] {
-    let iterations = (PER_LENGTH * (profile.rows as f64).cbrt()).min(MOST) * solves.max(1) as f64;
-    let each = iteration(profile, element, threads);
-    let upload = CALL + matrix_bytes(profile, element) / UPLOAD;
-    [iterations * each[0], gpu.start() + upload + iterations * each[1]]
-}
-
-/// The place where `solves` solves with one matrix are expected to end first. `element` is the size of an element in bytes.
+/// The place where `solves` solves with one matrix are expected to end first: on `threads` threads of a CPU, or on a GPU whose first kernel
+/// runs after `start` seconds. `element` is the size of an element in bytes.
 ///
 /// Systems whose diagonal has zeros or negative entries stay on the CPU: most need factorizations, which the host computes anyway.
-fn place(profile: &Profile, element: usize, solves: usize, threads: usize, gpu: GpuState) -> Place {
-    let [cpu, gpu] = seconds(profile, element, solves, threads, gpu);
-    if gpu < cpu && profile.has_positive_diagonal() { Place::Gpu } else { Place::Cpu }
+fn place(profile: &Profile, element: usize, solves: usize, threads: usize, start: f64) -> Place {
+    let iterations = (PER_LENGTH * (profile.rows as f64).cbrt()).min(MOST) * solves.max(1) as f64;
+    let matrix = (profile.entries * (element + 4) + 4 * profile.rows) as f64;
+    let bytes = matrix + VECTORS * (profile.rows * element) as f64;
+    let on_cpu = WAKE + bytes / CPU_BANDWIDTH.min(THREAD_BANDWIDTH * threads as f64);
+    let on_gpu = LAUNCH + bytes / GPU_BANDWIDTH;
+    let upload = CALL + matrix / UPLOAD;
+    let is_faster = start + upload + iterations * on_gpu < iterations * on_cpu;
+    if is_faster && profile.has_positive_diagonal() { Place::Gpu } else { Place::Cpu }
 }
 
 impl<T: Real> Plan<'_, T> {
@@ -140,53 +91,41 @@ impl<T: Real> Plan<'_, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn place(&self) -> Place {
-        use Preconditioner::{Ic0, Ilu0, Ilut};
-        let given = self.options.preconditioner;
-        if given == Some(Preconditioner::CuDss) && has_gpu() {
+        #[cfg(feature = "cuda")]
+        if self.gains_by_gpu() {
             return Place::Gpu;
         }
+        Place::Cpu
+    }
+
+    #[cfg(feature = "cuda")]
+    fn gains_by_gpu(&self) -> bool {
+        use super::Preconditioner::{CuDss, Ic0, Ilu0, Ilut};
+        // starts the driver
+        let has_gpu = || !crate::device::Cuda::devices().is_empty();
+        let given = self.options.preconditioner;
+        if given == Some(CuDss) && has_gpu() {
+            return true;
+        }
         if given.is_some_and(|one| one.is_complete() || matches!(one, Ic0 | Ilu0 | Ilut)) {
-            return Place::Cpu;
+            return false;
         }
         let (solves, threads) = (self.options.solves.unwrap_or(1), rayon::current_num_threads());
-        let on = |gpu| place(&self.profile, size_of::<T>(), solves, threads, gpu);
+        let gains = |start| place(&self.profile, size_of::<T>(), solves, threads, start) == Place::Gpu;
         // loading the driver takes 20 ms or more (H100): avoid that where it cannot change the result
-        let best = if is_open() { GpuState::Open } else { GpuState::Compiled };
-        if on(best) == Place::Cpu || on(GpuState::now::<T>()) == Place::Cpu || !has_gpu() {
-            return Place::Cpu;
-        }
-        Place::Gpu
+        let least = if krysp_kernels::cuda::is_open() { 0.0 } else { CONTEXT };
+        gains(least) && gains(start::<T>()) && has_gpu()
     }
-}
-
-/// Whether this process has used a GPU.
-fn is_open() -> bool {
-    #[cfg(feature = "cuda")]
-    return krysp_kernels::cuda::is_open();
-    #[cfg(not(feature = "cuda"))]
-    false
-}
-
-/// Starts the driver, and returns whether there is a GPU.
-#[cfg(feature = "cuda")]
-fn has_gpu() -> bool {
-    !crate::device::Cuda::devices().is_empty()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn has_gpu() -> bool {
-    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::gallery;
-    use GpuState::{Absent, Cold, Compiled, Open};
 
     /// The device chosen for `solves` solves on 16 threads, for a cube of points.
-    fn of(side: usize, solves: usize, gpu: GpuState) -> Place {
-        place(&cube(side), 8, solves, 16, gpu)
+    fn of(side: usize, solves: usize, start: f64) -> Place {
+        place(&cube(side), 8, solves, 16, start)
     }
 
     /// Profile of a 7-point stencil on a cube of points. Only the numbers of rows and entries are those of the given size.
@@ -203,20 +142,20 @@ mod tests {
         let measured =
             [(10, Place::Cpu, Place::Cpu), (58, Place::Cpu, Place::Gpu), (128, Place::Gpu, Place::Gpu)];
         for (side, first, later) in measured {
-            assert_eq!((of(side, 1, Compiled), of(side, 1, Open)), (first, later), "{side}");
+            assert_eq!((of(side, 1, CONTEXT), of(side, 1, 0.0)), (first, later), "{side}");
         }
     }
 
     #[test]
     fn compiling_pays_for_many_solves_only() {
-        assert_eq!([1, 1000].map(|solves| of(128, solves, Cold)), [Place::Cpu, Place::Gpu]);
-        assert_eq!([1, 1000].map(|solves| of(58, solves, Cold)), [Place::Cpu, Place::Gpu]);
-        assert_eq!(of(128, 1000, Absent), Place::Cpu);
+        assert_eq!([1, 1000].map(|solves| of(128, solves, CONTEXT + COMPILE)), [Place::Cpu, Place::Gpu]);
+        assert_eq!([1, 1000].map(|solves| of(58, solves, CONTEXT + COMPILE)), [Place::Cpu, Place::Gpu]);
+        assert_eq!(of(128, 1000, f64::INFINITY), Place::Cpu);
     }
 
     #[test]
     fn few_threads_are_slower() {
-        let on = |threads| place(&cube(58), 8, 1, threads, Compiled);
+        let on = |threads| place(&cube(58), 8, 1, threads, CONTEXT);
         assert_eq!([1, 16].map(on), [Place::Gpu, Place::Cpu]);
     }
 
@@ -224,6 +163,6 @@ mod tests {
     fn what_needs_a_factorization_stays_on_the_cpu() {
         let mut saddle = cube(128);
         saddle.zero_diagonal = 1000;
-        assert_eq!(place(&saddle, 8, 1, 16, Open), Place::Cpu);
+        assert_eq!(place(&saddle, 8, 1, 16, 0.0), Place::Cpu);
     }
 }
