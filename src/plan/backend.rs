@@ -19,10 +19,10 @@ use crate::permutation::Permutation;
 #[cfg(feature = "cuda")]
 use crate::preconditioners::CuDss;
 use crate::preconditioners::{
-    Amg, Cholesky, FactorReport, Fsai, Ic0, Ilu0, Ilut, IlutOptions, Ldl, Lu, PositiveJacobi, SaddlePoint,
-    SinglePrecision, Spai, Symbolic, TwoLevel,
+    Amg, Cholesky, FactorReport, Fsai, Ic0, Ilu0, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision,
+    Spai, Symbolic, TwoLevel,
 };
-use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded, Saved};
+use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded};
 use krysp_solvers::{Identity, LinearOperator, Vector};
 use std::any::Any;
 
@@ -36,17 +36,11 @@ pub struct ForFactors<'b, T: Real> {
     /// States whether there is no other candidate to switch to.
     pub(super) is_alone: bool,
     /// Elimination ordering, matching and suspended factorization, which later attempts reuse.
-    pub(super) begins: &'b mut Option<Begins<T>>,
+    pub(super) begins: &'b mut Begins<T>,
     /// Whether `Amg` smooths its finest prolongator, if no near-null space is declared.
     pub(super) smooth_finest: bool,
     /// Vectors, coordinates and fields that the user has declared.
     pub(super) known: &'b Declarations,
-}
-
-impl<T: Real> ForFactors<'_, T> {
-    fn begins(&mut self) -> &mut Begins<T> {
-        self.begins.get_or_insert_default()
-    }
 }
 
 /// A machine that plans are made for: [`Host`], [`Formats`](crate::choice::Formats), or a GPU.
@@ -116,16 +110,8 @@ pub(super) fn factor_report<T: Real, V: Vector<Elem = T> + 'static>(
     FactorReport::of::<T>(any)
 }
 
-/// Writes `true` and a preconditioner, if that is of type `M`.
-fn put<M: Any + Saved, T: Real, V: Vector<Elem = T>>(
-    m: &dyn Prepared<T, V>,
-    to: &mut FileWriter<'_>,
-) -> bool {
-    put_with(m, to, |m: &M, to| to.write(m))
-}
-
 /// Writes `true` and a preconditioner by calling `write`, if the preconditioner is of type `M`.
-fn put_with<M: Any, T: Real, V: Vector<Elem = T>>(
+fn put<M: Any, T: Real, V: Vector<Elem = T>>(
     m: &dyn Prepared<T, V>,
     to: &mut FileWriter<'_>,
     write: impl FnOnce(&M, &mut FileWriter<'_>),
@@ -163,7 +149,7 @@ fn in_host_memory<T: Real>(
     preconditioner: Preconditioner,
     csr: &Csr<T>,
     space: &HostSpace<T>,
-    mut factors: ForFactors<'_, T>,
+    factors: ForFactors<'_, T>,
 ) -> Result<AnyPreconditioner<T, HostVector<T>>> {
     Ok(match preconditioner {
         Preconditioner::None => Box::new(Identity::new(space)),
@@ -175,31 +161,16 @@ fn in_host_memory<T: Real>(
         Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
-        Preconditioner::Ilut => {
-            let limited = |max_multiplications: f64| {
-                let options = IlutOptions { max_multiplications, ..IlutOptions::default() };
-                move |a: &Csr<T>| Ilut::with(a, options.clone())
-            };
-            // new values may take somewhat more
-            let [most, later] = [factors.most, 2.0 * factors.most].map(limited);
-            Box::new(factors.begins().factors(csr, most, later)?)
-        }
+        Preconditioner::Ilut => Box::new(factors.begins.ilut(csr, factors.most)?),
         Preconditioner::Cholesky => Box::new(match factors.ordered {
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
             None => Cholesky::new(csr)?,
         }),
         Preconditioner::Ldl if factors.is_alone => Box::new(Ldl::new(csr)?),
         Preconditioner::Ldl => {
-            let most = factors.most;
-            Box::new(Ldl::as_expected(csr, factors.begins().order.as_deref(), most)?)
+            Box::new(Ldl::as_expected(csr, factors.begins.order.as_deref(), factors.most)?)
         }
-        Preconditioner::Lu => {
-            let most = factors.most;
-            Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {
-                let why = format!("it takes more than {most:.1e} multiplications");
-                Error::Unsuitable { format: "LU", why }
-            })?)
-        }
+        Preconditioner::Lu => Box::new(factors.begins.lu(csr, factors.most)?),
         Preconditioner::CuDss => {
             let expected = "CuDss factorizes on a GPU, so the device must be a GPU";
             return Err(Error::Option {
@@ -255,24 +226,24 @@ impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T>
         if let Some(deflated) = (m as &dyn Any).downcast_ref::<WithNullSpace<T, HostVector<T>>>() {
             return <M as Backend<T>>::save_preconditioner(&**deflated.inner(), to);
         }
-        put::<PositiveJacobi<T, HostVector<T>>, _, _>(m, to)
-            || put::<Amg<T>, _, _>(m, to)
-            || put::<Fsai<T>, _, _>(m, to)
-            || put::<Spai<T>, _, _>(m, to)
-            || put_with(m, to, |m: &Ic0<T>, to| {
+        put(m, to, |m: &PositiveJacobi<T, HostVector<T>>, to| to.write(m))
+            || put(m, to, |m: &Amg<T>, to| to.write(m))
+            || put(m, to, |m: &Fsai<T>, to| to.write(m))
+            || put(m, to, |m: &Spai<T>, to| to.write(m))
+            || put(m, to, |m: &Ic0<T>, to| {
                 to.write(&false);
                 to.write(m);
             })
-            || put_with(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
+            || put(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
                 to.write(&true);
                 to.write(m.inner());
             })
-            || put::<Ilu0<T>, _, _>(m, to)
-            || put_with(m, to, Matched::<T, Ilut<T>>::save)
-            || put::<Cholesky<T>, _, _>(m, to)
-            || put::<SaddlePoint<T>, _, _>(m, to)
-            || put::<Ldl<T>, _, _>(m, to)
-            || put::<Lu<T>, _, _>(m, to)
+            || put(m, to, |m: &Ilu0<T>, to| to.write(m))
+            || put(m, to, Matched::<T>::save)
+            || put(m, to, |m: &Cholesky<T>, to| to.write(m))
+            || put(m, to, |m: &SaddlePoint<T>, to| to.write(m))
+            || put(m, to, |m: &Ldl<T>, to| to.write(m))
+            || put(m, to, |m: &Lu<T>, to| to.write(m))
     }
 
     fn load_preconditioner(
@@ -293,7 +264,7 @@ impl<T: Real, M: OnHost + Machine<T, Vector = HostVector<T>> + Clone> Backend<T>
             }
             Preconditioner::Ic0 => Box::new(from.read::<Ic0<T>>()?),
             Preconditioner::Ilu0 => Box::new(from.read::<Ilu0<T>>()?),
-            Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
+            Preconditioner::Ilut => Box::new(Matched::<T>::load(from)?),
             Preconditioner::Cholesky => Box::new(from.read::<Cholesky<T>>()?),
             Preconditioner::SaddlePoint => Box::new(from.read::<SaddlePoint<T>>()?),
             Preconditioner::Ldl => Box::new(from.read::<Ldl<T>>()?),
@@ -308,8 +279,7 @@ impl<T: Real> Backend<T> for Cuda {
         MachineClass::Gpu { threads: rayon::current_num_threads() }
     }
 
-    /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built if
-    /// requested. `CuDss` is a candidate if `cudss_is_found`.
+    /// All but `Ic0` and `Ilu0`, for which approximate inverses are faster here, and `CuDss` only if `cudss_is_found`.
     fn has(&self, preconditioner: Preconditioner) -> bool {
         match preconditioner {
             Preconditioner::Ic0 | Preconditioner::Ilu0 => false,
@@ -375,10 +345,7 @@ mod tests {
         let csr = matrices::stencil7(6).csr::<f64>().unwrap();
         let space = csr.domain();
         let [b, x] = [0.37, 0.11].map(|step| {
-            let entries: Vec<f64> = (0..csr.rows()).map(|i| (i as f64 * step).sin()).collect();
-            let mut vector = krysp_solvers::Space::zeros(space).unwrap();
-            krysp_solvers::Space::load(space, &entries, &mut vector).unwrap();
-            vector
+            space.vector(&(0..csr.rows()).map(|i| (i as f64 * step).sin()).collect::<Vec<_>>()).unwrap()
         });
         for format in ["CSR", "SELL-P", "symmetric CSR", "DIA"] {
             let operator = Operator::in_format(&csr, &Host, format).unwrap();

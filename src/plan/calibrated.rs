@@ -12,6 +12,7 @@ use super::backend::{Backend, ForFactors};
 use super::context::Context;
 use super::costs::Factorization;
 use super::declarations::Declarations;
+use super::matched::Begins;
 use super::{Costs, MachineClass, Method, Preconditioner, Profile};
 use crate::choice::{Key, Operator, calibration_file, calibration_key};
 use crate::error::{Error, Result};
@@ -28,8 +29,7 @@ use std::time::Instant;
 /// First line of the file. A change of the table must increase the number, so that older files are ignored.
 const HEAD: &str = "krysp costs 6";
 
-/// Numbers of iterations, and of applications of a preconditioner, that are timed. Not measured; chosen so that the
-/// clock and the first iteration count little.
+/// Numbers of timed iterations and applications. Not measured; chosen so that the clock and the first iteration count little.
 const ITERATIONS: usize = 40;
 const APPLICATIONS: usize = 10;
 
@@ -38,8 +38,7 @@ const APPLICATIONS: usize = 10;
 const LEFT_OUT: [Preconditioner; 4] =
     [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::SaddlePoint, Preconditioner::CuDss];
 
-/// Number of multiplications of a factorization beyond which `Lu` is not measured; they take some tenths of a second.
-/// Not measured.
+/// Number of multiplications, some tenths of a second, beyond which `Lu` is not measured. A guess.
 const MOST: f64 = 1e8;
 
 /// Range of the factors: those beyond it are measurement errors. Not measured.
@@ -86,16 +85,19 @@ pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
 /// cache folder, in a file with the machine's name.
 pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
     let (elastic, _) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
-    let mut logs = no_logs();
+    let mut logs = vec![];
     for a in [gallery::poisson::<f64>(&[24; 3])?, gallery::poisson::<f64>(&[120, 120])?, elastic] {
         measure(&a, &mut logs)?;
     }
-    let mean = |logs: &[f64]| match logs.len() {
-        0 => 1.0,
-        count => (logs.iter().sum::<f64>() / count as f64).exp().clamp(RANGE[0], RANGE[1]),
+    let mean = |one: Preconditioner, of: usize| {
+        let logs: Vec<f64> =
+            logs.iter().filter(|(other, _)| *other == one).map(|(_, logs)| logs[of]).collect();
+        match logs.len() {
+            0 => 1.0,
+            count => (logs.iter().sum::<f64>() / count as f64).exp().clamp(RANGE[0], RANGE[1]),
+        }
     };
-    let factors: Factors =
-        logs.iter().map(|(one, [setup, application])| (*one, [mean(setup), mean(application)])).collect();
+    let factors: Factors = calibrated().map(|one| (one, [0, 1].map(|of| mean(one, of)))).collect();
     let key = calibration_key();
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     read.retain(|(of, _)| *of != key);
@@ -109,16 +111,12 @@ pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
     Ok(factors)
 }
 
-/// Logarithms of `measured / expected` work of setup and application, for each preconditioner that is calibrated.
-type Logs = Vec<(Preconditioner, [Vec<f64>; 2])>;
-
-fn no_logs() -> Logs {
-    let is_calibrated = |one: &Preconditioner| !LEFT_OUT.contains(one);
-    Preconditioner::ALL.into_iter().filter(is_calibrated).map(|one| (one, [vec![], vec![]])).collect()
+fn calibrated() -> impl Iterator<Item = Preconditioner> {
+    Preconditioner::ALL.into_iter().filter(|one| !LEFT_OUT.contains(one))
 }
 
 /// Measures the preconditioners for one matrix, and adds the logarithms of `measured / expected` work to `logs`.
-fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
+fn measure(a: &Csr<f64>, logs: &mut Factors) -> Result<()> {
     let profile = Profile::scan(a);
     let operator = Operator::auto(a, &Host)?;
     let b = vec![1.0; a.rows()];
@@ -129,19 +127,17 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
     let context = Context::of_table(&profile, class);
     let factorization = Factorization::of(&Symbolic::new(a, DirectOptions::default()));
     let x = operator.domain().vector(&b)?;
-    for (preconditioner, logs) in logs.iter_mut().map(|(one, logs)| (*one, logs)) {
+    for preconditioner in calibrated() {
         if preconditioner == Preconditioner::Lu && factorization.multiplications > MOST {
             continue;
         }
-        let mut begins = None;
-        let known = Declarations::default();
         let factors = ForFactors {
             ordered: None,
             most: f64::INFINITY,
             is_alone: true,
-            begins: &mut begins,
+            begins: &mut Begins::default(),
             smooth_finest: false,
-            known: &known,
+            known: &Declarations::default(),
         };
         let started = Instant::now();
         let m = Host.preconditioner(preconditioner, a, &operator, factors)?;
@@ -152,10 +148,8 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
         (0..APPLICATIONS).try_for_each(|_| m.apply(&x, &mut y))?;
         let application = started.elapsed().as_secs_f64() / APPLICATIONS as f64;
         let costs = Costs::of(&context, Method::Cg, preconditioner, Some(factorization));
-        let expected = [costs.setup.0, costs.iteration.0 - 1.0];
-        for ((logs, seconds), expected) in logs.iter_mut().zip([setup, application]).zip(expected) {
-            logs.push((seconds / (expected * unit)).ln());
-        }
+        let ratios = [setup / costs.setup.0, application / (costs.iteration.0 - 1.0)];
+        logs.push((preconditioner, ratios.map(|ratio| (ratio / unit).ln())));
     }
     Ok(())
 }
@@ -200,9 +194,9 @@ mod tests {
 
     #[test]
     fn factors_are_measured_for_every_preconditioner() {
-        let mut logs = no_logs();
+        let mut logs = vec![];
         measure(&gallery::poisson::<f64>(&[12; 3]).unwrap(), &mut logs).unwrap();
-        let measured = |logs: &Vec<f64>| matches!(logs[..], [log] if log.is_finite());
-        assert!(logs.iter().flat_map(|(_, both)| both).all(measured), "{logs:?}");
+        assert!(logs.iter().map(|(one, _)| *one).eq(calibrated()), "{logs:?}");
+        assert!(logs.iter().flat_map(|(_, both)| both).all(|log| log.is_finite()), "{logs:?}");
     }
 }

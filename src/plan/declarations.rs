@@ -3,7 +3,7 @@
 //! They are stored in double precision and in the user's order of unknowns, even if the matrix is reordered, and saved in the file of a
 //! plan. Symmetry and definiteness are declared in [`Profile::declared`](super::Profile).
 
-use super::points::{Near, Points};
+use super::points::Points;
 use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
 #[cfg(feature = "cuda")]
 use crate::device::{Cuda, ToCuda};
@@ -17,6 +17,7 @@ use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{Deflated, Element, LinearOperator, NullSpace, Vector};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -80,41 +81,15 @@ impl Declarations {
 
     /// Checks sizes and values, for a matrix with `rows` rows.
     pub(super) fn check(&self, rows: usize) -> Result<()> {
-        for (what, vectors) in [("near_null_space", &self.near_null_space), ("null_space", &self.null_space)]
-        {
-            for (at, vector) in vectors.iter().enumerate() {
-                check_vector(what, at, vector, rows)?;
-            }
-        }
-        if let Some(points) = &self.points {
-            points.check(rows)?;
-        }
-        let Some(fields) = self.fields.as_ref().filter(|fields| fields.len().max(rows) > 0) else {
-            return Ok(());
+        let vectors = |what, vectors: &[Vec<f64>]| {
+            let mut all = vectors.iter().enumerate();
+            all.find_map(|(at, vector)| Some((what, wrong_vector(at, vector, rows)?)))
         };
-        if fields.len() != rows {
-            return Error::declaration(
-                "fields",
-                format!("one for each of {rows} unknowns is needed; got {}", fields.len()),
-            );
-        }
-        let most = fields.iter().copied().max().unwrap_or(0);
-        if let Some(at) = fields.iter().position(|&field| field >= rows) {
-            let field = fields[at];
-            return Error::declaration(
-                "fields",
-                format!("small numbers from 0 are needed; unknown {at} has {field}"),
-            );
-        }
-        let mut seen = vec![false; most + 1];
-        fields.iter().for_each(|&field| seen[field] = true);
-        match seen.iter().position(|seen| !seen) {
-            Some(missing) => {
-                let why = format!("each of 0 to {most} is needed at least once; no unknown has {missing}");
-                Error::declaration("fields", why)
-            }
-            None => Ok(()),
-        }
+        let wrong = vectors("near_null_space", &self.near_null_space)
+            .or_else(|| vectors("null_space", &self.null_space))
+            .or_else(|| self.points.as_ref()?.wrong(rows))
+            .or_else(|| Some(("fields", wrong_fields(self.fields.as_ref()?, rows)?)));
+        wrong.map_or(Ok(()), |(what, why)| Error::declaration(what, why))
     }
 
     /// Checks that the matrix maps the null space to zero.
@@ -125,24 +100,21 @@ impl Declarations {
         Ok(())
     }
 
-    fn near<T: Real>(&self, rows: usize) -> Result<Option<Near<T>>> {
-        let Near { modes, nodes } = match &self.points {
-            Some(points) => points.near(rows)?,
-            None => Near { modes: vec![], nodes: None },
-        };
-        let modes = if self.near_null_space.is_empty() { &modes } else { &*self.near_null_space };
-        Ok((!modes.is_empty()).then(|| Near { modes: in_precision(modes), nodes }))
+    fn near<T: Real>(&self, rows: usize) -> Option<Near<T>> {
+        let (modes, nodes) = self.points.as_ref().map(|points| points.near(rows)).unzip();
+        let modes = if self.near_null_space.is_empty() { modes.as_ref()? } else { &*self.near_null_space };
+        (!modes.is_empty()).then(|| (in_precision(modes), nodes))
     }
 
     /// Multigrid with the declared near-null space. Without one, `smooth_finest` states whether the finest prolongator is smoothed.
     pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, smooth_finest: bool) -> Result<Amg<T>> {
-        match self.near(csr.rows())? {
+        match self.near(csr.rows()) {
             None => {
                 let options = AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
                 Amg::with::<Vec<T>>(csr, &[], options)
             }
-            Some(Near { modes, nodes: None }) => Amg::with_near_null_space(csr, &modes),
-            Some(Near { modes, nodes: Some(nodes) }) => Amg::with_nodes(csr, &modes, &nodes),
+            Some((modes, None)) => Amg::with_near_null_space(csr, &modes),
+            Some((modes, Some(nodes))) => Amg::with_nodes(csr, &modes, &nodes),
         }
     }
 
@@ -156,15 +128,15 @@ impl Declarations {
         on_gpu: &impl MatrixSource<T>,
         smooth_finest: bool,
     ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
-        match self.near(csr.rows())? {
+        match self.near(csr.rows()) {
             None => {
                 let options = AmgOptions { smooth_finest: Some(smooth_finest), ..AmgOptions::default() };
                 Amg::with_on::<[T; 0]>(gpu, on_gpu, &[], options)
             }
-            Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
+            Some((modes, Some(nodes))) if node_rows(csr.pattern()).0 == 1 => {
                 Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
             }
-            Some(Near { modes, .. }) => Amg::with_near_null_space_on(gpu, csr, &modes),
+            Some((modes, _)) => Amg::with_near_null_space_on(gpu, csr, &modes),
         }
     }
 
@@ -231,17 +203,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 /// Prints the declarations in one line, or nothing if there are none.
 impl fmt::Display for Declarations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let points = self.points.iter().map(|points| points.to_string());
-        let counted = |count: usize, what: &str| {
-            (count > 0).then(|| format!("{count} {}{what}", if count == 1 { "vector" } else { "vectors" }))
+        let vectors = |vectors: &[Vec<f64>], what| match vectors.len() {
+            0 => None,
+            1 => Some(format!("1 vector of the {what}")),
+            count => Some(format!("{count} vectors of the {what}")),
         };
-        let all = points
-            .chain(counted(self.near_null_space.len(), " of the near-null space"))
-            .chain(counted(self.null_space.len(), " of the null space"))
-            .chain(self.fields.as_ref().map(|fields| {
-                format!("{} fields", fields.iter().copied().max().map_or(0, |most| most.saturating_add(1)))
-            }));
-        let all: Vec<String> = all.collect();
+        let fields = |of: &[usize]| of.iter().max().map_or(0, |most| most.saturating_add(1));
+        let points = self.points.iter().map(|points| points.to_string());
+        let all: Vec<String> = points
+            .chain(vectors(&self.near_null_space, "near-null space"))
+            .chain(vectors(&self.null_space, "null space"))
+            .chain(self.fields.iter().map(|of| format!("{} fields", fields(of))))
+            .collect();
         if all.is_empty() { Ok(()) } else { write!(f, "\ngiven: {}", all.join(", ")) }
     }
 }
@@ -250,15 +223,16 @@ impl fmt::Display for Declarations {
 pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<()> {
     let Declared { symmetric, positive_definite, .. } = profile.declared;
     let what = match (symmetric, positive_definite) {
-        (Some(true), _) => "symmetric",
-        (None, Some(true)) => "positive_definite",
-        _ => "",
+        (Some(true), _) => Some("symmetric"),
+        (None, Some(true)) => Some("positive_definite"),
+        _ => None,
     };
     let user = |row: usize| {
         a.domain().permutation().map_or(row, |permutation| permutation.old_of_new()[row] as usize)
     };
-    if !what.is_empty() && !profile.looks_symmetric() {
-        let diagonal: Vec<f64> = a.diagonal_entries().iter().map(|&v| Element::to_f64(v)).collect();
+    let diagonal = || a.diagonal_entries().iter().map(|&v| Element::to_f64(v)).collect::<Vec<f64>>();
+    if let Some(what) = what.filter(|_| !profile.looks_symmetric()) {
+        let diagonal = diagonal();
         let across = |row: usize, col: usize| Element::to_f64(a.get(col, row).unwrap_or_default());
         let differ = |row: usize, col: usize, value: f64| {
             let mirrored = across(row, col);
@@ -280,11 +254,9 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
         }
     }
     if positive_definite == Some(true) && !profile.has_positive_diagonal() {
-        let diagonal = a.diagonal_entries();
         // NaN has been refused before
-        let wrong = |row: usize| Element::to_f64(diagonal[row]) <= 0.0;
-        if let Some(row) = find_row(a.rows(), 2, &wrong) {
-            let (own, row) = (Element::to_f64(diagonal[row]), user(row));
+        if let Some((row, own)) = diagonal().into_iter().enumerate().find(|(_, own)| *own <= 0.0) {
+            let row = user(row);
             let why =
                 format!("the diagonal of such a matrix is positive; that of row {row} (from 0) is {own:e}");
             return Error::declaration("positive_definite", why);
@@ -293,23 +265,38 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
     Ok(())
 }
 
-fn check_vector(what: &'static str, at: usize, vector: &[f64], rows: usize) -> Result<()> {
-    if vector.len() != rows {
-        let got = vector.len();
-        return Error::declaration(
-            what,
-            format!("vectors of {rows} entries are needed; vector {at} has {got}"),
-        );
+/// Why vector `at` of a list is no vector of a null space; `None` if it may be one.
+fn wrong_vector(at: usize, vector: &[f64], rows: usize) -> Option<String> {
+    let got = vector.len();
+    if got != rows {
+        return Some(format!("vectors of {rows} entries are needed; vector {at} has {got}"));
     }
     if let Some(entry) = vector.iter().position(|v| !v.is_finite()) {
-        let why = format!("finite numbers are needed; entry {entry} of vector {at} is {}", vector[entry]);
-        return Error::declaration(what, why);
+        let value = vector[entry];
+        return Some(format!("finite numbers are needed; entry {entry} of vector {at} is {value}"));
     }
-    if rows > 0 && vector.iter().all(|v| *v == 0.0) {
-        return Error::declaration(what, format!("vectors other than zero are needed; vector {at} is zero"));
-    }
-    Ok(())
+    let is_zero = rows > 0 && vector.iter().all(|v| *v == 0.0);
+    is_zero.then(|| format!("vectors other than zero are needed; vector {at} is zero"))
 }
+
+/// Why these are no fields of the unknowns; `None` if they may be.
+fn wrong_fields(fields: &[usize], rows: usize) -> Option<String> {
+    let got = fields.len();
+    if got != rows {
+        return Some(format!("one for each of {rows} unknowns is needed; got {got}"));
+    }
+    if let Some(at) = fields.iter().position(|&field| field >= rows) {
+        let field = fields[at];
+        return Some(format!("small numbers from 0 are needed; unknown {at} has {field}"));
+    }
+    let seen: BTreeSet<usize> = fields.iter().copied().collect();
+    let most = seen.last()?;
+    let missing = (0..*most).find(|field| !seen.contains(field))?;
+    Some(format!("each of 0 to {most} is needed at least once; no unknown has {missing}"))
+}
+
+/// Near-null space vectors in the user's order of unknowns, and the node of each unknown if there are coordinates.
+type Near<T> = (Vec<Vec<T>>, Option<Vec<u32>>);
 
 pub(super) fn in_double<T: Real, V: AsRef<[T]>>(vectors: &[V]) -> Vec<Vec<f64>> {
     vectors.iter().map(|vector| vector.as_ref().iter().map(|&v| Element::to_f64(v)).collect()).collect()

@@ -1,21 +1,21 @@
 //! Executes the actions of the scheduler: owns vectors, builds preconditioners, iterates, recomputes residuals, and reports.
 
-use super::budget::Budget;
 use super::costs::{Factorization, check_time, multiplications};
 use super::least_squares::least_squares;
-use super::matched::Begins;
 use super::measured::{fastest, reordered};
 use super::monitor::{Estimate, Verdict};
 use super::running::lock;
 use super::schedule::{Action, End, Ended, Event, MANY};
-use super::solved::{Attempt, AttemptEnd, configuration};
-use super::solver::Preparation;
-use super::{Backend, Method, PlannedSolver, Preconditioner, WorkUnits};
+use super::solved::configuration;
+use super::{Attempt, AttemptEnd, Backend, Method, PlannedSolver, Preconditioner, Preparation, WorkUnits};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::numbers::Real;
 use krysp_kernels::interrupt;
-use krysp_solvers::{BasicVector, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Vector};
+use krysp_solvers::{
+    BasicVector, CancelToken, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Stopping, Vector,
+};
+use std::mem::{replace, take};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// be accurate. `SLOPE_SINGULAR` is for matrices that are known to be singular. Not measured.
 const SLOPE: f64 = 0.75;
 const SLOPE_SINGULAR: f64 = 0.375;
+
+/// Maximum number of iterations of an attempt, if the user sets no limit. Not measured; chosen so that other limits are reached first.
+pub(super) const ITERATIONS: usize = 100_000;
 
 /// State of one solve.
 struct Task<'t, V> {
@@ -35,7 +38,9 @@ struct Task<'t, V> {
     own: bool,
     /// The best solution so far and its relative residual.
     best: Option<(V, f64)>,
-    budget: Budget,
+    started: Instant,
+    /// Iterations of all attempts so far, and the bytes that they moved.
+    iterations: usize,
     bytes: u64,
     /// Setup time of the next attempt, and how its preconditioner was prepared.
     setup: Duration,
@@ -48,11 +53,15 @@ impl<V> Task<'_, V> {
     fn b(&self) -> &V {
         self.reordered.as_ref().unwrap_or(self.b)
     }
+
+    /// Relative residual of the best solution so far, or of `x = 0`.
+    fn least(&self) -> f64 {
+        self.best.as_ref().map_or(1.0, |(_, least)| *least)
+    }
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Solves a system whose norms neither overflow nor underflow. `own` means that no caller holds the vectors: then the matrix may be
-    /// reordered, and `x` with it.
+    /// Solves without scaling. `own` means that no caller holds the vectors: then the matrix may be reordered, and `x` with it.
     pub(super) fn execute(
         &mut self,
         b: &M::Vector,
@@ -60,9 +69,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         x: &mut M::Vector,
         own: bool,
     ) -> Result<&Report> {
+        // before the interrupt begins, so that the limit has passed when that is raised
+        let started = Instant::now();
         let options = &self.settings.options;
         let cancel = self.cancel.clone().unwrap_or_default();
-        let budget = Budget::new(options.time_limit, options.max_iterations, cancel.clone());
         let mut interrupt = Interrupt::new(&cancel);
         if let Some(limit) = options.time_limit {
             interrupt = interrupt.time_limit(limit);
@@ -76,7 +86,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             x,
             own,
             best: None,
-            budget,
+            started,
+            iterations: 0,
             bytes: 0,
             setup: Duration::ZERO,
             preparation: Preparation::Ready,
@@ -97,17 +108,27 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if let (Some(error), true) = (task.refused, nothing_ran && !ended) {
             return Err(error);
         }
-        self.report.iterations = task.budget.spent;
+        self.report.iterations = task.iterations;
         self.report.bytes = task.bytes;
-        self.report.time = task.budget.started.elapsed();
+        self.report.time = task.started.elapsed();
         Ok(&self.report)
+    }
+
+    /// Number of iterations that are left, but not more than `most`.
+    fn iterations_left(&self, task: &Task<'_, M::Vector>, most: usize) -> usize {
+        let limit = self.settings.options.max_iterations;
+        limit.map_or(most, |all| all.saturating_sub(task.iterations).min(most))
+    }
+
+    fn time_left(&self, task: &Task<'_, M::Vector>) -> Option<Duration> {
+        self.settings.options.time_limit.map(|limit| limit.saturating_sub(task.started.elapsed()))
     }
 
     /// Executes actions until the solve ends.
     fn actions(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
         let mut action = self.scheduler.begin();
         loop {
-            if action != Action::Finish && task.budget.is_spent() {
+            if action != Action::Finish && self.iterations_left(task, 1) == 0 {
                 self.report.outcome = Outcome::IterationLimit;
                 return self.return_best(task);
             }
@@ -116,10 +137,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                     (Event::Analysed(Factorization::analysed(&self.matrix, &self.symbolic)), 0)
                 }
                 Action::Rearrange { ahead } => (Event::Rearranged(self.rearrange(ahead, task)?), 0),
-                Action::Build { index, .. } | Action::Renew { index } if self.lacks_time(index, task) => {
+                Action::Build { index } | Action::Renew { index } if self.lacks_time(index, task) => {
                     (Event::TooLong, index)
                 }
-                Action::Build { index, limit } => (self.build_within(index, limit, task)?, index),
+                Action::Build { index } => (self.build_within_limit(index, task)?, index),
                 Action::Renew { index } => (self.renew(index, task)?, index),
                 Action::Run { index } => (self.run(index, task)?, index),
                 Action::TestConsistency { factorize } => {
@@ -129,7 +150,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             };
             let is_over = matches!(self.report.outcome, Outcome::Cancelled | Outcome::TimeLimit);
             if is_over || interrupt::is_raised() && !self.report.converged() {
-                self.report.outcome = task.budget.interruption();
+                let is_cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+                self.report.outcome = match self.time_left(task) {
+                    Some(Duration::ZERO) if !is_cancelled => Outcome::TimeLimit,
+                    _ => Outcome::Cancelled,
+                };
                 return self.return_best(task);
             }
             if self.ends_here() {
@@ -149,8 +174,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Returns the best `x` after an interruption or at a limit. If nothing has run, the initial guess is the solution if it meets the
-    /// tolerance.
+    /// Ends the solve with the best `x` so far; if nothing has run, with the initial guess, which may meet the tolerance.
     fn return_best(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
         if task.best.is_some() {
             return Ok(());
@@ -164,27 +188,22 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.keep_best(task, residual)
     }
 
-    /// Whether the candidate is `CuDss`, whose factorization cannot be cancelled, and its setup is expected to take longer than is left. If
-    /// so, reports an attempt.
+    /// Whether `CuDss`, whose setup cannot be cancelled, is expected to take longer than is left to build. If so, reports an attempt.
     fn lacks_time(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> bool {
         let candidate = &self.scheduler.found.candidates[index];
         if candidate.preconditioner != Preconditioner::CuDss {
             return false;
         }
-        let checked = check_time(&candidate.costs, &self.settings.profile, task.budget.time_left());
+        let checked = check_time(&candidate.costs, &self.settings.profile, self.time_left(task));
         let Err(error) = checked else { return false };
         let end = AttemptEnd::NotBuilt(error.to_string());
-        self.attempts.push(Attempt::new(candidate, Duration::ZERO, f64::NAN, end));
+        self.attempts.push(Attempt::new(candidate, end));
         task.refused = Some(error);
         true
     }
 
-    fn build_within(
-        &mut self,
-        index: usize,
-        limit: WorkUnits,
-        task: &mut Task<'_, M::Vector>,
-    ) -> Result<Event> {
+    fn build_within_limit(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> Result<Event> {
+        let limit = self.scheduler.limit(index);
         let preconditioner = self.scheduler.found.candidates[index].preconditioner;
         let factorization = self.scheduler.found.factorization;
         let (profile, class) = (&self.settings.profile, self.machine.class());
@@ -209,7 +228,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Whether a preconditioner was refused because building it would exceed its limit.
     fn is_beyond_limit(&self, index: usize, limit: WorkUnits) -> bool {
         match self.scheduler.found.candidates[index].preconditioner {
-            Preconditioner::Lu => self.begins.as_ref().is_some_and(Begins::is_suspended),
+            Preconditioner::Lu => self.begins.is_suspended(),
             Preconditioner::Ilut | Preconditioner::Ldl => limit < WorkUnits::INFINITE,
             _ => false,
         }
@@ -219,14 +238,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let started = Instant::now();
         self.mount(index, None)?;
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
-        // a preconditioner that the host computes is renewed from the matrix in host memory: reading the values back from a GPU takes as
-        // long as hundreds of iterations
+        // the host renews from its own matrix: reading the values back from a GPU takes as long as hundreds of iterations
         let preconditioner = self.scheduler.found.candidates[index].preconditioner;
         let (operator, m) = running.operators_mut();
-        let renewed = match preconditioner == Preconditioner::Jacobi || preconditioner.needs_host() {
-            true => m.refresh(&*self.matrix),
-            false => m.refresh(operator),
-        };
+        let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
+        let renewed = if by_host { m.refresh(&*self.matrix) } else { m.refresh(operator) };
         if renewed.is_ok() {
             self.note_factors(index);
             task.setup += started.elapsed();
@@ -234,11 +250,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             return Ok(Event::Renewed);
         }
         // a failed refresh may have changed a part of the preconditioner: build it from scratch
-        if let Some((_, running)) = self.running.take() {
-            self.operator = Some(running.into_parts().0);
-        }
-        let limit = self.scheduler.limit(index);
-        self.build_within(index, limit, task)
+        self.take_apart();
+        self.build_within_limit(index, task)
     }
 
     /// Runs a candidate from the best solution so far.
@@ -259,12 +272,16 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 Some(Box::new(move || alternatives(Factorization::analysed(&matrix, &symbolic))));
         }
         let rtol = self.settings.options.rtol;
-        let stopping = task.budget.stopping(rtol, T::EPSILON);
-        let before = task.best.as_ref().map_or(1.0, |(_, least)| *least);
+        let stopping = Stopping {
+            rtol,
+            max_iterations: self.iterations_left(task, ITERATIONS),
+            time_limit: self.time_left(task),
+            ..Stopping::new(T::EPSILON)
+        };
+        let before = task.least();
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
-        *running.stopping() = stopping;
         let b = task.reordered.as_ref().unwrap_or(task.b);
-        let mut report = running.solve_into(b, task.x)?.clone();
+        let mut report = running.solve_into(stopping, b, task.x)?.clone();
         let residual = match report.converged() {
             // the solver has recomputed the residual
             true => report.relative_residual().min(rtol),
@@ -273,7 +290,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if let Some(symbolic) = &*self.symbolic.lock().unwrap_or_else(PoisonError::into_inner) {
             self.scheduler.analysed(Factorization::of(symbolic));
         }
-        task.budget.spent = task.budget.spent.saturating_add(report.iterations);
+        task.iterations = task.iterations.saturating_add(report.iterations);
         task.bytes += report.bytes;
         let (estimate, verdict, ordering) = {
             let mut watcher = lock(&self.watch);
@@ -284,21 +301,24 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let (iterations, time) = (report.iterations, report.time.saturating_sub(ordering));
         let solved = residual <= self.settings.options.rtol;
         let candidate = &self.scheduler.found.candidates[index];
-        let broken = matches!(report.outcome, Outcome::Breakdown { value, .. } if value < 0.0);
-        let end = match &report.outcome {
-            _ if solved => End::Converged,
-            Outcome::Stopped => End::Stopped { estimate, renew: verdict == Verdict::Renew },
-            _ => End::Failed { indefinite: broken && candidate.needs_definite() },
+        let (end, ending) = match &report.outcome {
+            _ if solved => (End::Converged, AttemptEnd::Ended(Outcome::Converged)),
+            Outcome::Stopped => {
+                let renew = verdict == Verdict::Renew;
+                let each = time.as_secs_f64() / iterations.max(1) as f64;
+                let ending = if renew { AttemptEnd::Outdated } else { self.switched(&estimate, each) };
+                (End::Stopped { estimate, renew }, ending)
+            }
+            outcome => {
+                let broken = matches!(outcome, Outcome::Breakdown { value, .. } if *value < 0.0);
+                let indefinite = broken && candidate.needs_definite();
+                (End::Failed { indefinite }, AttemptEnd::Ended(outcome.clone()))
+            }
         };
-        let ending = match &report.outcome {
-            _ if solved => AttemptEnd::Ended(Outcome::Converged),
-            Outcome::Stopped if verdict == Verdict::Renew => AttemptEnd::Outdated,
-            Outcome::Stopped => self.switched(&estimate, time.as_secs_f64() / iterations.max(1) as f64),
-            outcome => AttemptEnd::Ended(outcome.clone()),
-        };
-        let attempt = Attempt::new(candidate, std::mem::take(&mut task.setup) + ordering, residual, ending);
-        let preparation = std::mem::replace(&mut task.preparation, Preparation::Ready);
-        self.attempts.push(Attempt { iterations, time, preparation, ..attempt });
+        let setup = take(&mut task.setup) + ordering;
+        let preparation = replace(&mut task.preparation, Preparation::Ready);
+        let attempt = Attempt::new(candidate, ending);
+        self.attempts.push(Attempt { iterations, time, setup, preparation, residual, ..attempt });
         if matches!(report.outcome, Outcome::Stopped | Outcome::Converged) && !solved {
             report.outcome = Outcome::Stagnated(Evidence::Residual { iterations });
         }
@@ -333,15 +353,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.settings.options.solves.is_some_and(|solves| solves >= MANY)
     }
 
-    /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes products faster, or changes the format. Returns whether
-    /// the matrix was reordered.
+    /// Reorders the matrix and all vectors, or changes the format, if that makes products faster. Returns whether it reordered.
     fn rearrange(&mut self, ahead: WorkUnits, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let started = Instant::now();
         let (machine, matrix, symmetric) = (&self.machine, &self.matrix, self.settings.symmetric);
         let found = match self.measures() {
             true => fastest(machine, matrix, symmetric, ahead, task.own).map(Some),
-            false => reordered(machine, matrix, symmetric)
-                .map(|found| found.map(|(matrix, operator)| (Some(matrix), operator))),
+            false => reordered(machine, matrix, symmetric),
         };
         // no better ordering, or not enough memory
         let Ok(Some((matrix, operator))) = found else { return Ok(false) };
@@ -352,14 +370,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             task.setup += started.elapsed();
             return Ok(false);
         };
-        let (old, new) = (self.space()?.clone(), operator.domain().clone());
-        let mut host = vec![T::default(); old.len()];
-        let mut moved = |from: &M::Vector| -> Result<M::Vector> {
-            old.store(from, &mut host)?;
-            let mut to = new.zeros()?;
-            new.load(&host, &mut to)?;
-            Ok(to)
-        };
+        let moved = |from: &M::Vector| stored(from).and_then(|host| loaded(operator.domain(), &host));
         task.reordered = Some(moved(task.b())?);
         *task.x = moved(task.x)?;
         if let Some((best, _)) = &mut task.best {
@@ -374,10 +385,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn recomputed(&mut self, task: &Task<'_, M::Vector>, rhs_norm: f64) -> Result<f64> {
         let kept = self.residual.take();
         let a = self.operator()?;
-        let mut r = match kept {
-            Some(r) => r,
-            None => a.range().zeros()?,
-        };
+        let mut r = kept.map_or_else(|| a.range().zeros(), Ok)?;
         M::residual(&self.matrix, a, task.b(), task.x, &mut r)?;
         let norm = norm(&r)?;
         self.residual = Some(r);
@@ -386,42 +394,31 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 
     /// Stores `x` if it is the best solution so far; otherwise sets `x` to the best solution, or to zero if there is none.
     fn keep_best(&mut self, task: &mut Task<'_, M::Vector>, residual: f64) -> Result<()> {
-        // the relative residual of x = 0 is 1
-        if residual < task.best.as_ref().map_or(1.0, |(_, least)| *least) {
+        if residual < task.least() {
             let mut copy = task.x.space().zeros()?;
             copy.copy_from(task.x);
             task.best = Some((copy, residual));
         }
-        let least = match &task.best {
-            Some((best, least)) => {
-                task.x.copy_from(best);
-                *least
-            }
-            None => {
-                *task.x = task.x.space().zeros()?;
-                1.0
-            }
-        };
-        self.report.true_residual = least * self.report.rhs_norm;
+        match &task.best {
+            Some((best, _)) => task.x.copy_from(best),
+            None => *task.x = task.x.space().zeros()?,
+        }
+        self.report.true_residual = task.least() * self.report.rhs_norm;
         Ok(())
     }
 
     /// Minimizes the residual, and tests whether the system has a solution. Returns whether that decides the solve.
     fn test_consistency(&mut self, factorize: bool, task: &mut Task<'_, M::Vector>) -> Result<bool> {
-        let space = self.space()?.clone();
-        let mut host = [vec![T::default(); space.len()], vec![T::default(); space.len()]];
-        space.store(task.b(), &mut host[0])?;
-        space.store(task.x, &mut host[1])?;
-        let [b, x] = &host;
+        let (b, x) = (stored(task.b())?, stored(&*task.x)?);
         let slope = T::EPSILON.powf(if self.settings.singular { SLOPE_SINGULAR } else { SLOPE });
-        let most = task.budget.left(usize::MAX);
-        let least = match least_squares(&self.matrix, b, x, slope, factorize, most) {
+        let most = self.iterations_left(task, usize::MAX);
+        let least = match least_squares(&self.matrix, &b, &x, slope, factorize, most) {
             Err(Error::Interrupted(_)) | Ok(None) => return Ok(false),
             Ok(Some(least)) => least,
             Err(error) => return Err(error),
         };
-        space.load(&least.x, task.x)?;
-        task.budget.spent = task.budget.spent.saturating_add(least.iterations);
+        self.space()?.load(&least.x, task.x)?;
+        task.iterations = task.iterations.saturating_add(least.iterations);
         let residual = self.recomputed(task, self.report.rhs_norm)?;
         self.keep_best(task, residual)?;
         let norm = self.report.true_residual;
@@ -432,22 +429,27 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         let decided = matches!(self.report.outcome, Outcome::Converged | Outcome::Inconsistent { .. });
         let outcome = if decided { self.report.outcome.clone() } else { least.outcome };
-        self.attempts.push(Attempt {
-            method: Method::LeastSquares,
-            preconditioner: Preconditioner::Jacobi,
-            reason: "is the system consistent?".into(),
-            iterations: least.iterations,
-            block: 1,
-            setup: Duration::ZERO,
-            preparation: Preparation::Built,
-            time: least.time,
-            residual,
-            ending: AttemptEnd::Ended(outcome),
-        });
+        let (reason, ending) = ("is the system consistent?", AttemptEnd::Ended(outcome));
+        let attempt = Attempt::of(Method::LeastSquares, Preconditioner::Jacobi, reason, ending);
+        self.attempts.push(Attempt { iterations: least.iterations, time: least.time, residual, ..attempt });
         Ok(decided)
     }
 }
 
 pub(super) fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
     Ok(krysp_solvers::Element::to_f64(v.norm_squared().read()?).sqrt())
+}
+
+/// A vector with the entries of `host`, in the user's ordering.
+pub(super) fn loaded<V: Vector>(space: &V::Space, host: &[V::Elem]) -> krysp_solvers::Result<V> {
+    let mut v = space.zeros()?;
+    space.load(host, &mut v)?;
+    Ok(v)
+}
+
+/// The entries of a vector in host memory, in the user's ordering.
+pub(super) fn stored<V: Vector<Elem: Real>>(v: &V) -> krysp_solvers::Result<Vec<V::Elem>> {
+    let mut host = vec![V::Elem::default(); v.space().local_len()];
+    v.space().store(v, &mut host)?;
+    Ok(host)
 }

@@ -6,6 +6,7 @@
 //!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which GMRES with the factors finds.
 //! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
+use super::executor::stored;
 use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::formats::derived::Derivation;
@@ -51,6 +52,7 @@ struct Normal<'a, T: Real> {
     slope: f64,
     /// Maximum number of iterations.
     most: usize,
+    started: Instant,
 }
 
 /// Minimizes the residual. If `factorised`, the matrix is factorized, and the factors are used if they are rank-deficient. Unless that
@@ -69,7 +71,7 @@ pub(super) fn least_squares<T: Real>(
     let space = a.domain();
     // the norms of the columns of A are those of the rows of Aᵀ
     let norms = (0..a.rows()).map(|row| norm(transposed.row_values(row))).collect();
-    let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope, most };
+    let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope, most, started };
     let factors = match factorised {
         true => match Lu::tolerant(a) {
             Err(Error::Interrupted(interrupted)) => return Err(interrupted.into()),
@@ -83,13 +85,13 @@ pub(super) fn least_squares<T: Real>(
         let tolerance = normal.tolerance();
         for tolerance in [tolerance, T::EPSILON.min(tolerance)] {
             if uncertain(&least) {
-                least = normal.finished(normal.by_factors(&factors, tolerance)?, started)?.or(least);
+                least = normal.finished(normal.by_factors(&factors, tolerance)?)?.or(least);
             }
         }
     }
     if uncertain(&least) {
         let by_gradients = normal.by_gradients(space.vector(guess)?)?;
-        least = normal.finished(by_gradients, started)?.or(least);
+        least = normal.finished(by_gradients)?.or(least);
     }
     Ok(least)
 }
@@ -146,11 +148,7 @@ impl<T: Real> Normal<'_, T> {
     }
 
     /// Tests whether the residual of `x` is the least; `None` if `x` is not finite.
-    fn finished(
-        &self,
-        (x, iterations, outcome): (HostVector<T>, usize, Outcome),
-        started: Instant,
-    ) -> Result<Option<Least<T>>> {
+    fn finished(&self, (x, made, outcome): (HostVector<T>, usize, Outcome)) -> Result<Option<Least<T>>> {
         let space = self.a.domain();
         let (mut r, mut rhs) = (space.zeros()?, space.zeros()?);
         self.a.residual(&self.b, &x, &mut r)?;
@@ -159,10 +157,9 @@ impl<T: Real> Normal<'_, T> {
         let scaled = rhs.as_slice().iter().zip(&self.norms).filter(|(_, norm)| **norm > 0.0);
         let rise = scaled.map(|(&v, norm)| (v.to_f64() / norm).powi(2)).sum::<f64>().sqrt();
         let certain = rise <= self.slope * rest;
-        let mut found = vec![T::default(); x.as_slice().len()];
-        space.store(&x, &mut found)?;
-        let finite = found.iter().all(|&entry| Element::is_finite(entry));
-        Ok(finite.then_some(Least { x: found, certain, iterations, time: started.elapsed(), outcome }))
+        let x = stored(&x)?;
+        let finite = x.iter().all(|&entry| Element::is_finite(entry));
+        Ok(finite.then_some(Least { x, certain, iterations: made, time: self.started.elapsed(), outcome }))
     }
 }
 

@@ -1,19 +1,15 @@
-//! Several right-hand sides: the candidate of the first successful solve runs on the others in lockstep, or in blocks that share one search
-//! space.
+//! Several right-hand sides: the candidate of the first successful solve runs on the others, in lockstep or in blocks.
 
 use super::blocks::Blocks;
-use super::budget::ITERATIONS;
 use super::costs::unit;
-use super::executor::norm;
+use super::executor::{ITERATIONS, norm, stored};
 use super::scaled::needs_no_scaling;
-use super::solved::{Attempt, AttemptEnd, Solved};
-use super::{Backend, Method, PlannedSolver, Preparation};
+use super::{Attempt, AttemptEnd, Backend, Method, PlannedSolver, Preparation, Solved};
 use crate::choice::Operator;
 use crate::error::{Error, Result};
 use crate::numbers::Real;
 use krysp_solvers::{BasicVector, MultiVector, Outcome, Report, Space, Stopping};
 use std::mem::replace;
-use std::time::Duration;
 
 /// Maximum number of right-hand sides that are solved together, because their vectors take memory. Guess, as in the solvers.
 const TOGETHER: usize = 16;
@@ -26,8 +22,7 @@ const LONGER: usize = 4;
 /// Maximum factor by which the iterations of a lead are increased for what earlier attempts did. A guess.
 const MOST_BEFORE: f64 = 10.0;
 
-/// Minimum number of products, counted for one vector, for which the matrix is converted to a format with faster joint products. A guess:
-/// a conversion takes as long as 10 to 30 products.
+/// Minimum number of products for a conversion to a format with faster joint products. A guess: it takes as long as 10 to 30 products.
 const CONVERSION: usize = 100;
 
 /// A candidate that has solved a system, and the iterations that it takes for one, from `x = 0`.
@@ -37,20 +32,8 @@ struct Lead {
     iterations: usize,
 }
 
-/// How the next columns are solved together.
-#[derive(Clone, Copy)]
-struct Joint {
-    columns: usize,
-    /// Whether they share one search space.
-    block: bool,
-}
-
-/// The result of a column in a joint run.
-struct Part<T> {
-    solved: Solved<T>,
-    /// Whether the solve of the column has ended.
-    is_final: bool,
-}
+/// The result of a column in a joint run, and whether the solve of the column has ended; `None` if it needs a separate solve.
+type Part<T> = Option<(Solved<T>, bool)>;
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M>
 where
@@ -67,9 +50,8 @@ where
     ///
     /// If the candidate runs [`Cg`](crate::Cg) on a CPU, blocks of up to 16 columns share one search space
     /// ([`solve_block`](krysp_solvers::Solver::solve_block)) where that is expected to be faster: they need fewer iterations, each with more
-    /// work. The decision depends on counted work and iterations only, so it is the same in every run; the iterations of each block correct the
-    /// expectation for the next. [`Attempt::block`] is the number of columns of the block. The bits of a solution then depend on all columns of
-    /// its block; otherwise they are those of a solve by itself.
+    /// work. [`Attempt::block`] is the number of columns of the block. The bits of a solution then depend on all columns of its block;
+    /// otherwise they are those of a solve by itself.
     ///
     /// A symmetric format multiplies one vector after the other. If lockstep runs expect many products, the matrix is therefore converted to
     /// a format that reads it once for several vectors, and remains in that format, unless [`Plan::format`](super::Plan::format) names one.
@@ -89,14 +71,7 @@ where
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn solve_many<B: AsRef<[T]>>(&mut self, b: &[B]) -> Result<Vec<Solved<T>>> {
-        let expected = self.space()?.len();
-        for b in b {
-            let got = b.as_ref().len();
-            if got != expected {
-                let (what, of) = ("`b`", "`A`'s rows");
-                return Err(krysp_solvers::Error::Size { what, got, of, expected }.into());
-            }
-        }
+        b.iter().try_for_each(|b| self.check_length("`b`", b.as_ref()))?;
         let mut all: Vec<Solved<T>> = Vec::with_capacity(b.len());
         let mut lead: Option<Lead> = None;
         let mut unchanged = true;
@@ -106,31 +81,31 @@ where
             // Columns that were solved by themselves in the meantime may have replaced the preconditioner of the lead.
             lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
             let (group, parts) = match lead.map(|lead| (lead, self.joint(rest.len(), lead, correction))) {
-                Some((lead, Some(joint))) => {
-                    let group = &rest[..joint.columns];
+                Some((lead, Some((columns, block)))) => {
+                    let group = &rest[..columns];
                     // decided once, before the first joint run
                     if replace(&mut unchanged, false) {
                         self.store_for(rest.len(), lead);
                     }
                     // An error is ignored here: the single solves of these columns report it.
-                    let parts = self.run_together(group, lead, joint.block).unwrap_or_default();
+                    let parts = self.run_together(group, lead, block).unwrap_or_default();
                     correction = self.corrected(&parts, lead, correction);
                     (group, parts)
                 }
                 _ => (&rest[..1], vec![]),
             };
             // A lead that solves no column of a group is not used for other groups.
-            let solves = parts.iter().flatten().any(|part| part.solved.converged());
+            let solves = parts.iter().flatten().any(|(solved, _)| solved.converged());
             lead = lead.filter(|_| solves || group.len() == 1);
             let mut parts = parts.into_iter();
             for b in group {
                 let b = b.as_ref();
                 let solved = match parts.next().flatten() {
-                    Some(part) if part.is_final => {
-                        all.push(part.solved);
+                    Some((solved, true)) => {
+                        all.push(solved);
                         continue;
                     }
-                    Some(part) => self.resume(b, part.solved)?,
+                    Some((solved, false)) => self.resume(b, solved)?,
                     None => self.solve(b)?,
                 };
                 lead = self.lead(&solved).or(lead);
@@ -143,9 +118,8 @@ where
         Ok(all)
     }
 
-    /// Converts the matrix to the format with the fastest products for several vectors, if it is stored in a symmetric format, the run has
-    /// at least [`CONVERSION`] products, and joint products are expected to be cheaper. Keeps the format if the matrix cannot be converted, for example
-    /// for lack of memory.
+    /// Converts a matrix in a symmetric format to the one with the fastest products for several vectors, if the run has at least
+    /// [`CONVERSION`] products, and joint products are expected to be cheaper. Keeps the format if that fails, as for lack of memory.
     fn store_for(&mut self, columns: usize, lead: Lead) {
         let is_symmetric = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());
         let products = lead.iterations.saturating_mul(columns);
@@ -155,26 +129,26 @@ where
         let Ok(joint) = Operator::auto(&*self.matrix, &self.machine) else { return };
         let cost =
             |operator: &Operator<M::Vector>| operator.choice().chosen().cost_of_joint(columns.min(TOGETHER));
-        let is_faster = self.operator().is_ok_and(|operator| cost(&joint) < cost(operator));
-        if let Some((index, running)) = self.running.take_if(|_| is_faster) {
-            let (_, m) = running.into_parts();
+        if self.operator().is_ok_and(|operator| cost(&joint) < cost(operator))
+            && let Some((index, m)) = self.take_apart()
+        {
             self.operator = Some(joint);
             // cannot fail, because the operator and the preconditioner are there
             let _ = self.mount(index, Some(m));
         }
     }
 
-    /// How the next of `left` columns are solved with the lead; `None` if by themselves. `correction` is that of [`Blocks`].
-    fn joint(&mut self, left: usize, lead: Lead, correction: f64) -> Option<Joint> {
+    /// How many of `left` columns are solved next with the lead, and whether they share one search space; `None` if columns are solved by
+    /// themselves. `correction` is that of [`Blocks`].
+    fn joint(&mut self, left: usize, lead: Lead, correction: f64) -> Option<(usize, bool)> {
         let columns = left.min(TOGETHER);
         let blocks = self.blocks(lead, correction);
-        let (_, running) = self.running.as_mut()?;
-        let lockstep = running.is_lockstep(columns);
+        let [lockstep, has_blocks] = self.running.as_mut()?.1.joins(columns);
         // the null space is removed from the preconditioned vectors, which may make the Gram matrix of a block indefinite
-        let shares = running.has_blocks() && !self.settings.profile.declared.null_space;
+        let shares = has_blocks && !self.settings.profile.declared.null_space;
         match blocks.width(left, lockstep).filter(|_| shares) {
-            Some(columns) => Some(Joint { columns, block: true }),
-            None => lockstep.then_some(Joint { columns, block: false }),
+            Some(columns) => Some((columns, true)),
+            None => lockstep.then_some((columns, false)),
         }
     }
 
@@ -186,8 +160,8 @@ where
     }
 
     /// The correction after a joint run, from the mean iterations of its columns that converged in a block.
-    fn corrected(&self, parts: &[Option<Part<T>>], lead: Lead, correction: f64) -> f64 {
-        let reports = parts.iter().flatten().map(|part| &part.solved.report);
+    fn corrected(&self, parts: &[Part<T>], lead: Lead, correction: f64) -> f64 {
+        let reports = parts.iter().flatten().map(|(solved, _)| &solved.report);
         let of_block: Vec<_> = reports.filter(|report| report.block > 1 && report.converged()).collect();
         let Some(first) = of_block.first() else { return correction };
         let iterations: usize = of_block.iter().map(|report| report.iterations).sum();
@@ -217,12 +191,7 @@ where
 
     /// Runs the lead, which is the running candidate, on several right-hand sides. Returns `None` for those that need a separate solve,
     /// because they are zero, not finite or to be scaled.
-    fn run_together<B: AsRef<[T]>>(
-        &mut self,
-        b: &[B],
-        lead: Lead,
-        block: bool,
-    ) -> Result<Vec<Option<Part<T>>>> {
+    fn run_together<B: AsRef<[T]>>(&mut self, b: &[B], lead: Lead, block: bool) -> Result<Vec<Part<T>>> {
         let space = self.space()?.clone();
         let options = &self.settings.options;
         let mut rhs = MultiVector::<M::Vector>::zeros(&space, b.len())?;
@@ -246,8 +215,7 @@ where
             ..Stopping::new(T::EPSILON)
         };
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
-        *running.stopping() = stopping;
-        let reports = running.solve_many_into(&rhs, &mut x, block)?;
+        let reports = running.solve_many_into(stopping, &rhs, &mut x, block)?;
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
             // If columns were solved one after the other, the report of a later one includes the time of the earlier ones, so that it may
@@ -263,11 +231,10 @@ where
                 Outcome::IterationLimit => limit <= most,
                 _ => false,
             };
-            all.push(Some(Part { solved: self.ran(lead.index, report, x)?, is_final }));
+            all.push(Some((self.ran(lead.index, report, x)?, is_final)));
         }
-        for part in all.iter().flatten().filter(|part| part.solved.converged()) {
+        for (Solved { report, .. }, _) in all.iter().flatten().filter(|(solved, _)| solved.converged()) {
             // the scheduler expects of later solves what a solve by itself takes
-            let report = &part.solved.report;
             let iterations = if report.block > 1 { lead.iterations } else { report.iterations };
             self.scheduler.solved(lead.index, iterations);
         }
@@ -276,23 +243,22 @@ where
 
     /// The solution of a column of a joint run, or zero if that has a smaller residual, with the run as its only attempt.
     fn ran(&self, index: usize, mut report: Report, x: &M::Vector) -> Result<Solved<T>> {
-        let mut host = vec![T::default(); x.space().local_len()];
         let residual = report.relative_residual();
-        if report.converged() || residual < 1.0 {
-            x.space().store(x, &mut host)?;
+        let x = if report.converged() || residual < 1.0 {
+            stored(x)?
         } else {
             report.true_residual = report.rhs_norm;
-        }
+            vec![T::default(); x.space().local_len()]
+        };
         let candidate = &self.scheduler.found.candidates[index];
-        let ending = AttemptEnd::Ended(report.outcome.clone());
-        let attempt = Attempt::new(candidate, Duration::ZERO, residual, ending);
+        let attempt = Attempt::new(candidate, AttemptEnd::Ended(report.outcome.clone()));
         let preparation = match self.scheduler.is_built(index) {
             Some(true) => Preparation::Kept,
             _ => Preparation::Ready,
         };
         let (iterations, block, time) = (report.iterations, report.block, report.time);
-        let attempt = Attempt { iterations, block, time, preparation, ..attempt };
-        Ok(Solved { x: host, report, attempts: vec![attempt] })
+        let attempt = Attempt { iterations, block, time, preparation, residual, ..attempt };
+        Ok(Solved { x, report, attempts: vec![attempt] })
     }
 
     /// Continues the solve of a column from its iterate, with what is left of its limits.

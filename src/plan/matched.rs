@@ -1,4 +1,4 @@
-//! Factorization of a matrix that is permuted and scaled by a matching.
+//! Threshold ILU of a matrix that is permuted and scaled by a matching.
 //!
 //! Factorizations fail on rows and columns of very different magnitudes, and on zeros on the diagonal. With `A' = R P A C` (row scaling
 //! `R`, row permutation `P`, column scaling `C`) and `M' ≈ A'⁻¹`, the operator applied is `C M' R P`. That is a preconditioner of `A`
@@ -10,34 +10,28 @@ use crate::formats::{Csr, MatrixSource};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::check_space;
-use crate::preconditioners::{Lu, PartialLu, Refresh};
-use crate::saved::{FileReader, FileWriter, Loaded, Saved};
+use crate::preconditioners::{Ilut, IlutOptions, Lu, PartialLu, Refresh};
+use crate::saved::{FileReader, FileWriter, Loaded};
 use crate::scaling::{Matching, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
-/// Function that factorizes a matrix.
-type Factorise<T, M> = Box<dyn Fn(&Csr<T>) -> Result<M> + Send + Sync>;
-
-/// A factorization of a matrix that is permuted and scaled by a matching.
-pub(super) struct Matched<T: Real, M> {
+/// Threshold ILU of a matrix that is permuted and scaled by a matching.
+pub(super) struct Matched<T: Real> {
     scaling: Scaling<T>,
-    inner: M,
-    factorise: Factorise<T, M>,
+    inner: Ilut<T>,
+    /// Maximum number of multiplications of a refresh, which is not saved.
+    most: f64,
 }
 
-impl<T: Real, M: Saved> Matched<T, M> {
-    /// Saves all but the function that factorizes.
+impl<T: Real> Matched<T> {
     pub(super) fn save(&self, to: &mut FileWriter<'_>) {
         to.write(&self.scaling);
         to.write(&self.inner);
     }
 
     /// Loads what `save` wrote.
-    pub(super) fn load(
-        from: &mut FileReader<'_>,
-        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
-    ) -> Loaded<Self> {
-        Ok(Matched { scaling: from.read()?, inner: from.read()?, factorise: Box::new(factorise) })
+    pub(super) fn load(from: &mut FileReader<'_>) -> Loaded<Self> {
+        Ok(Matched { scaling: from.read()?, inner: from.read()?, most: f64::INFINITY })
     }
 }
 
@@ -50,20 +44,16 @@ pub(super) struct Begins<T: Real> {
 }
 
 impl<T: Real> Begins<T> {
-    /// Factorizes the matrix, permuted and scaled by its matching, with `first`; later refreshes use `factorise`.
-    pub(super) fn factors<M>(
-        &mut self,
-        csr: &Csr<T>,
-        first: impl FnOnce(&Csr<T>) -> Result<M>,
-        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
-    ) -> Result<Matched<T, M>> {
+    /// Threshold ILU of the matrix, permuted and scaled by its matching, with at most `most` multiplications.
+    pub(super) fn ilut(&mut self, csr: &Csr<T>, most: f64) -> Result<Matched<T>> {
         let scaling = match self.scaling.take() {
             Some(scaling) => scaling,
             None => matched(csr)?,
         };
         let scaling = self.scaling.insert(scaling).clone();
-        let inner = first(&scaling.matrix(csr)?)?;
-        Ok(Matched { scaling, inner, factorise: Box::new(factorise) })
+        let inner = ilut(&scaling.matrix(csr)?, most)?;
+        // new values may take somewhat more
+        Ok(Matched { scaling, inner, most: 2.0 * most })
     }
 
     /// Whether a complete factorization has been suspended.
@@ -71,18 +61,22 @@ impl<T: Real> Begins<T> {
         self.suspended.is_some()
     }
 
-    /// Starts or resumes a complete factorization; `None` if it is suspended after `most` multiplications.
-    pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Lu<T>>> {
+    /// Starts or resumes a complete factorization. It is suspended, with an error, after `most` multiplications.
+    pub(super) fn lu(&mut self, csr: &Csr<T>, most: f64) -> Result<Lu<T>> {
         let mut partial = match self.suspended.take() {
             Some(suspended) => suspended,
             None => PartialLu::tolerant(csr, self.order.as_deref())?,
         };
         if partial.go_on(csr, most)? {
-            return Ok(Some(partial.whole()));
+            return Ok(partial.whole());
         }
         self.suspended = Some(partial);
-        Ok(None)
+        Err(Error::Unsuitable { format: "LU", why: format!("it takes more than {most:.1e} multiplications") })
     }
+}
+
+fn ilut<T: Real>(csr: &Csr<T>, max_multiplications: f64) -> Result<Ilut<T>> {
+    Ilut::with(csr, IlutOptions { max_multiplications, ..IlutOptions::default() })
 }
 
 /// The scaling by a maximum-product matching.
@@ -97,18 +91,18 @@ fn matched<T: Real>(csr: &Csr<T>) -> Result<Scaling<T>> {
 }
 
 /// Computes a new matching, because new values may need other entries on the diagonal.
-impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Refresh<T> for Matched<T, M> {
+impl<T: Real> Refresh<T> for Matched<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.inner.domain())?;
         let csr = a.in_host_memory()?;
         let scaling = matched(&csr)?;
-        self.inner = (self.factorise)(&scaling.matrix(&csr)?)?;
+        self.inner = ilut(&scaling.matrix(&csr)?, self.most)?;
         self.scaling = scaling;
         Ok(())
     }
 }
 
-impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for Matched<T, M> {
+impl<T: Real> LinearOperator for Matched<T> {
     type Vector = HostVector<T>;
 
     fn domain(&self) -> &HostSpace<T> {
@@ -120,8 +114,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for Matc
         let space = self.domain();
         let mut host = vec![T::zero(); space.len()];
         space.store(r, &mut host)?;
-        let mut scaled = space.zeros()?;
-        space.load(&self.scaling.rhs(&host)?, &mut scaled)?;
+        let scaled = space.vector(&self.scaling.rhs(&host)?)?;
         self.inner.apply(&scaled, z)?;
         space.store(z, &mut host)?;
         self.scaling.unscale(&mut host)?;

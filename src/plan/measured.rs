@@ -1,8 +1,8 @@
-//! Choice of the format and the ordering of a matrix. If many products are ahead, by measured times of products, because cost models are
-//! fitted to other matrices and machines. Otherwise the matrix may be reordered, which takes as long as a hundred products, and reduces
-//! the time of products by up to three quarters if their reads of `x` are scattered. The scheduler decides when that pays off.
+//! Choice of the format and the ordering of a matrix: by measured times if many products are ahead. Otherwise it may be reordered, which
+//! takes as long as a hundred products, and reduces their time by up to three quarters if their reads of `x` are scattered.
 
 use super::backend::operator;
+use super::matched::Begins;
 use super::{Backend, PlannedSolver, WorkUnits};
 use crate::choice::{Candidate, Choice, Operator, RowStatistics};
 use crate::error::Result;
@@ -14,8 +14,7 @@ use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of formats that are measured in each ordering, those of the least predicted cost. Not measured; it bounds
-/// the time of the comparison.
+/// Number of formats, those of the least predicted cost, that are measured in each ordering. Not measured; it bounds the time.
 const FORMATS: usize = 5;
 
 /// Formats whose predicted cost is above this multiple of the cheapest one's are not measured. Not measured.
@@ -24,15 +23,13 @@ const WORTH: f64 = 2.5;
 /// Number of affordable products from which on every matrix is also measured in the machine's ordering. Not measured.
 const ORDERING: f64 = 500.0;
 
-/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered.
-/// Below 1, because every solve then permutes `b` and `x`. The value was not measured.
+/// Maximum time of a product after reordering, divided by that before. Below 1, because solves then permute `b` and `x`. Not measured.
 const GAINS: f64 = 0.98;
 
 /// Fraction of the work ahead that may be spent on measuring the formats in one ordering. A guess.
 const SHARE: f64 = 0.05;
 
-/// Minimum time budget for measuring formats on a GPU, in seconds: the kernels of each further format may have to be compiled, which
-/// takes 0.3 to 0.9 s.
+/// Minimum time in seconds for measuring formats on a GPU, where each further format may compile kernels, in 0.3 to 0.9 s.
 const COMPILATION: f64 = 0.1;
 
 /// Two operators are compared by at most `TURNS` alternating measurements of each, `PRODUCTS` products per measurement. The
@@ -48,8 +45,7 @@ const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;
 
-/// Whether products with a matrix in the user's ordering make scattered reads of an `x` that does not fit into the cache. DIA reads `x`
-/// contiguously.
+/// Whether products make scattered reads of an `x` that does not fit into the cache. DIA reads `x` contiguously.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
     let is_large = given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none();
     is_large && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
@@ -66,18 +62,18 @@ pub fn nearer<T: Real>(machine: &impl Backend<T>, given: &Csr<T>) -> Result<Opti
     Ok(is_nearer.then_some(reordered))
 }
 
-/// A matrix and its operator.
-type Reordered<T, V> = (Csr<T>, Operator<V>);
+/// The matrix in another ordering, if it is to be reordered, and its operator.
+type Chosen<T, V> = (Option<Csr<T>>, Operator<V>);
 
 /// The matrix in the machine's ordering, with its operator; `None` if that would not make the reads of `x` more local.
 pub(super) fn reordered<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,
-) -> Result<Option<Reordered<T, M::Vector>>> {
+) -> Result<Option<Chosen<T, M::Vector>>> {
     let Some(matrix) = nearer(machine, matrix)? else { return Ok(None) };
     let operator = operator(machine, &matrix, symmetric, None)?;
-    Ok(Some((matrix, operator)))
+    Ok(Some((Some(matrix), operator)))
 }
 
 /// Work that may be spent on measuring in one ordering, in units; a product takes about one.
@@ -89,9 +85,6 @@ fn affordable(ahead: WorkUnits) -> f64 {
 fn turns(ahead: WorkUnits) -> usize {
     (affordable(ahead) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
 }
-
-/// The matrix in another ordering, if it is to be reordered, and its operator.
-type Chosen<T, V> = (Option<Csr<T>>, Operator<V>);
 
 /// The operator of a matrix in the format with the fastest products, for the work that is `ahead`; and the matrix in the machine's ordering,
 /// if that is allowed and makes its products faster. The machine's ordering is measured if reads of `x` are scattered, or if measuring costs
@@ -181,7 +174,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn adopt(&mut self, matrix: Csr<T>, operator: Operator<M::Vector>) {
         self.user_order = Some(UserOrder::new(self.user(), matrix.source()));
         (self.matrix, self.operator) = (Arc::new(matrix), Some(operator));
-        (self.running, self.kept, self.begins, self.residual) = (None, None, None, None);
+        (self.running, self.kept, self.residual) = (None, None, None);
+        self.begins = Begins::default();
         self.symbolic = Arc::default();
     }
 }

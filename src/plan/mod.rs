@@ -31,7 +31,6 @@
 
 mod backend;
 mod blocks;
-mod budget;
 mod calibrated;
 mod candidates;
 mod context;

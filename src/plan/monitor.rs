@@ -9,8 +9,7 @@
 //!
 //! so that early, when estimates are poor, a larger difference is required. Decisions do not depend on a clock.
 
-use super::Candidate;
-use super::WorkUnits;
+use super::{Candidate, WorkUnits};
 use krysp_solvers::Progress;
 
 /// The remaining work must exceed the cost of the alternative by this factor, because convergence often accelerates, above all that of
@@ -244,8 +243,7 @@ fn iterations_needed(residuals: &[f64], threshold: f64) -> f64 {
     }
 }
 
-/// Estimates the number of iterations that a solve with these residuals still needs to reach `threshold`: at most six times the number of
-/// residuals.
+/// Estimates how many iterations a solve with these residuals still needs to reach `threshold`: at most six times those made.
 pub fn iterations_expected(residuals: &[f64], threshold: f64) -> f64 {
     iterations_needed(residuals, threshold).min(HORIZON * residuals.len() as f64)
 }
@@ -266,8 +264,7 @@ mod tests {
         Monitor::new(Start { iteration, conjugate, alternatives, ..Start::default() })
     }
 
-    /// The iteration at which an attempt with these residuals stops. The expected cost of the alternative is `next`, and an elimination
-    /// ordering corrects it to `known`.
+    /// The iteration at which an attempt stops. Its alternative is expected to cost `next`, or `known` after an elimination ordering.
     fn stopped(next: f64, known: Option<f64>, residual: impl Fn(usize) -> f64) -> Option<usize> {
         let mut monitor = monitor(false, fixed(next, known.is_some()));
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };

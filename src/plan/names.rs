@@ -45,7 +45,11 @@ macro_rules! named {
             type Err = Error;
 
             fn from_str(name: &str) -> Result<$type> {
-                by_name($what, name, &$type::ALL, $type::name)
+                $type::ALL.into_iter().find(|one| same_name(one.name(), name)).ok_or_else(|| Error::Unknown {
+                    what: $what,
+                    got: name.into(),
+                    known: $type::ALL.map($type::name).join(", "),
+                })
             }
         }
 
@@ -141,13 +145,4 @@ impl Preconditioner {
         use Preconditioner::{Cholesky, CuDss, Ldl, Lu};
         matches!(self, Cholesky | CuDss | Ldl | Lu)
     }
-}
-
-fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> &'static str) -> Result<N> {
-    let found = all.iter().find(|&&one| same_name(name(one), wanted));
-    found.copied().ok_or_else(|| Error::Unknown {
-        what,
-        got: wanted.into(),
-        known: all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", "),
-    })
 }

@@ -30,7 +30,7 @@ pub struct Plan<'a, T: Real, M = Host> {
 }
 
 /// Options that a user may set.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub(super) solves: Option<usize>,
     pub(super) values_change: bool,
@@ -58,24 +58,13 @@ impl<'a, T: Real> Plan<'a, T> {
         if profile.not_finite > 0 {
             a.check_finite()?;
         }
-        let options = Options {
-            solves: None,
-            values_change: false,
-            rtol: Stopping::new(T::EPSILON).rtol,
-            max_iterations: None,
-            time_limit: None,
-            method: None,
-            preconditioner: None,
-            format: None,
-            declarations: Declarations::default(),
-        };
+        let options = Options { rtol: Stopping::new(T::EPSILON).rtol, ..Options::default() };
         Ok(Plan { a, machine: Host, profile, options })
     }
 }
 
 impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
-    /// Sets where to solve: `&Host`, the threads of this program, [`&Formats`](crate::choice::Formats), the same with formats of other
-    /// crates, or a `&Cuda`.
+    /// Sets where to solve: `&Host`, [`&Formats`](crate::choice::Formats), which adds formats of other crates, or a `&Cuda`.
     pub fn on<N: Backend<T>>(self, machine: &N) -> Plan<'a, T, N> {
         Plan { a: self.a, machine: machine.clone(), profile: self.profile, options: self.options }
     }
@@ -100,8 +89,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Sets the maximum number of iterations of a solve, summed over all attempts. By default a solve has no limit, and each attempt a
-    /// limit of 100,000.
+    /// Sets the maximum number of iterations of a solve, summed over all attempts. By default only an attempt has a limit, of 100,000.
     pub fn max_iterations(mut self, iterations: usize) -> Self {
         self.options.max_iterations = Some(iterations);
         self
@@ -152,15 +140,13 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// use krysp::{Plan, gallery};
     ///
     /// let (a, points) = gallery::elasticity::<f64>([10, 9, 9], 0.3)?;
-    /// let plan = Plan::new(&a)?.coordinates(&points);
-    /// println!("{plan}");
-    /// assert!(plan.build()?.solve(&vec![1.0; a.rows()])?.converged());
+    /// let mut solver = Plan::new(&a)?.coordinates(&points).build()?;
+    /// assert!(solver.solve(&vec![1.0; a.rows()])?.converged());
     /// # Ok::<(), krysp::Error>(())
     /// ```
     #[doc(alias = "rigid body modes")]
-    pub fn coordinates(mut self, points: &[[f64; 3]]) -> Self {
-        self.options.declarations.points = Some(Arc::new(Points::new(points, None)));
-        self.known()
+    pub fn coordinates(self, points: &[[f64; 3]]) -> Self {
+        self.points(points, None)
     }
 
     /// Declares a point and a component for each unknown, where [`Plan::coordinates`] does not apply: boundary conditions have removed
@@ -183,8 +169,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// assert!(plan.build()?.solve(&vec![1.0; a.rows()])?.converged());
     /// # Ok::<(), krysp::Error>(())
     /// ```
-    pub fn unknown_coordinates(mut self, points: &[[f64; 3]], components: &[usize]) -> Self {
-        self.options.declarations.points = Some(Arc::new(Points::new(points, Some(components))));
+    pub fn unknown_coordinates(self, points: &[[f64; 3]], components: &[usize]) -> Self {
+        self.points(points, Some(components.to_vec()))
+    }
+
+    fn points(mut self, points: &[[f64; 3]], components: Option<Vec<usize>>) -> Self {
+        self.options.declarations.points = Some(Arc::new(Points { points: points.to_vec(), components }));
         self.known()
     }
 
@@ -227,8 +217,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Declares the field of each unknown of a saddle point system: 0 for velocities, or primal unknowns, and 1 for pressures, or
-    /// multipliers.
+    /// Declares the field of each unknown of a saddle point system: 0 for primal unknowns (velocities), 1 for multipliers (pressures).
     #[doc(alias = "saddle point")]
     pub fn fields(mut self, fields: &[usize]) -> Self {
         self.options.declarations.fields = Some(Arc::new(fields.to_vec()));
@@ -261,22 +250,37 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// The candidates in the order in which they would run if all of them failed.
     pub fn candidates(&self) -> Vec<Candidate> {
         let list = self.list();
-        self.scheduler().order().iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
+        self.scheduler().order().0.iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
     }
 
-    /// The candidates for the matrix and the options. The first one runs first, as a rule, and its residuals predict the costs of the
-    /// others.
+    /// The candidates for the matrix and the options. As a rule the first one runs first, and predicts the costs of the others.
     fn list(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
+        let Declared { positive_definite, null_space, .. } = self.profile.declared;
         let context = self.context();
-        let mut list = self.suitable();
-        match (method, preconditioner) {
-            (Some(method), None) => list = with_method(&context, method, &list),
-            _ => list.retain(|one| {
-                method.is_none_or(|method| method == one.method)
-                    && preconditioner.is_none_or(|preconditioner| preconditioner == one.preconditioner)
-            }),
+        let mut list = candidates(&context, |preconditioner| self.machine.has(preconditioner));
+        let first = list.first().map(|first| first.costs.iterations);
+        // what the declarations rule out
+        list.retain(|one| {
+            let definite = one.needs_definite() || one.preconditioner == Preconditioner::Cholesky;
+            let is_suitable = match positive_definite {
+                Some(true) => one.method != Method::Minres,
+                Some(false) => !definite,
+                None => true,
+            };
+            is_suitable && !(null_space && one.preconditioner.is_complete())
+        });
+        if let (Some(method), None) = (method, preconditioner) {
+            list = with_method(&context, method, &list);
         }
+        if let (Some(new), Some(first)) = (list.first_mut(), first) {
+            // takes over the expected iterations of the original first candidate (as a rule 0), so that it runs first
+            new.costs.iterations = first;
+        }
+        list.retain(|one| {
+            method.is_none_or(|method| method == one.method)
+                && preconditioner.is_none_or(|preconditioner| preconditioner == one.preconditioner)
+        });
         if list.is_empty() {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
@@ -293,36 +297,13 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         list
     }
 
-    /// The candidates for this matrix, without those that the declarations rule out.
-    fn suitable(&self) -> Vec<Candidate> {
-        let mut list = candidates(&self.context(), |preconditioner| self.machine.has(preconditioner));
-        let Declared { positive_definite, null_space, .. } = self.profile.declared;
-        let first = list.first().map(|first| first.costs.iterations);
-        list.retain(|one| {
-            let preconditioner = one.preconditioner;
-            let definite = one.needs_definite() || preconditioner == Preconditioner::Cholesky;
-            let ruled_out = match positive_definite {
-                Some(true) => one.method == Method::Minres,
-                Some(false) => definite,
-                None => false,
-            };
-            !(ruled_out || null_space && preconditioner.is_complete())
-        });
-        if let (Some(new), Some(first)) = (list.first_mut(), first) {
-            // takes over the expected iterations of the original first candidate (as a rule 0), so that it runs first
-            new.costs.iterations = first;
-        }
-        list
-    }
-
     /// Checks the declarations, and converts the matrix to its format. Preconditioners are built by the solves.
     pub fn build(&self) -> Result<PlannedSolver<T, M>> {
         self.options.declarations.check(self.a.rows())?;
         check_declared(self.a, &self.profile)?;
         self.options.declarations.check_null_space(self.a)?;
         if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
-            // nearly symmetric, but declared symmetric: `values_change` rules out formats that store one triangle, which would change the
-            // matrix
+            // nearly symmetric: `values_change` rules out formats that store one triangle, which would change the matrix
             return PlannedSolver::new(&self.clone().values_change(true));
         }
         PlannedSolver::new(self)
@@ -330,8 +311,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Checks a declared null space for new values, as [`Plan::build`] does. Other declarations are not checked again: where they do not
-    /// hold, the methods do not converge.
+    /// Checks a declared null space for new values. Where other declarations do not hold any more, the methods do not converge.
     pub(super) fn check_new_values(&self, values: &[T]) -> Result<()> {
         if !self.settings.profile.declared.null_space {
             return Ok(());
@@ -345,9 +325,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Returns whether the new values of a refresh are symmetric to rounding. All are compared if the format stores one triangle; otherwise
-    /// a sample, and the others if it differs from the earlier values: a mistake then costs iterations only, and comparing all values takes
-    /// longer than an iteration. If symmetry is declared and the format stores all values, nothing is compared. Where symmetry changes, and
-    /// is not declared, the candidates become those of a plan for the new values, and no preconditioner is kept.
+    /// a sample, and all if the sample differs from the earlier values: a mistake then costs iterations only. If symmetry is declared and the
+    /// format stores all values, nothing is compared. Where symmetry changes, and is not declared, the candidates become those of a plan
+    /// for the new values, and no preconditioner is kept.
     pub(super) fn examine_symmetry(&mut self) -> bool {
         let Profile { declared, block, .. } = self.settings.profile;
         let before = self.settings.profile.looks_symmetric();
@@ -371,9 +351,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let plan = Plan { a: &self.matrix, machine: self.machine.clone(), profile, options };
         self.scheduler.replace_candidates(&plan.profile, plan.list());
         self.settings.profile = plan.profile;
-        if let Some((_, running)) = self.running.take() {
-            self.operator = Some(running.into_parts().0);
-        }
+        self.take_apart();
         self.kept = None;
         symmetric
     }
@@ -400,35 +378,28 @@ impl<T: Real, M> Plan<'_, T, M> {
     }
 }
 
-/// Candidates of one method, with each preconditioner of a list that suits it. Complete factorizations are left out, because they solve
-/// the system by themselves: callers who name a method want its iterations.
+/// Candidates of one method, with each preconditioner of a list that suits it. Complete factorizations are left out: callers who name a
+/// method want its iterations.
 fn with_method(context: &Context, method: Method, list: &[Candidate]) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = vec![];
     for Candidate { method: usual, preconditioner, reason, .. } in list {
         // a method for symmetric matrices needs a symmetric preconditioner
         let suits = !method.needs_symmetry() || usual.needs_symmetry();
-        if preconditioner.is_complete()
-            || !suits
-            || chosen.iter().any(|one| one.preconditioner == *preconditioner)
-        {
-            continue;
+        let is_new = chosen.iter().all(|one| one.preconditioner != *preconditioner);
+        if suits && is_new && !preconditioner.is_complete() {
+            chosen.push(Candidate::new(method, *preconditioner, reason, context));
         }
-        chosen.push(Candidate::new(method, *preconditioner, reason, context));
-    }
-    if let Some(first) = chosen.first_mut() {
-        // takes over the expected iterations of the first of the list (as a rule 0), so that it runs first
-        first.costs.iterations = list[0].costs.iterations;
     }
     chosen
 }
 
-/// Prints the profile, the declarations, and the candidates with their expected costs, in the order in which they would run if all of
-/// them failed; for the first one also when it would be stopped.
+/// Prints the profile, the declarations, and the candidates in the order of [`Plan::candidates`], with their expected costs; for the first one
+/// also when it would be stopped.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.profile, self.options.declarations)?;
         let list = self.list();
-        let (order, outlook) = (self.scheduler().order(), self.scheduler().outlook());
+        let (order, outlook) = self.scheduler().order();
         let place = |of: usize| order.iter().position(|(index, _)| *index == of).map(|at: usize| at + 1);
         for (at, &(index, cost)) in order.iter().enumerate() {
             let Some(one) = list.get(index) else { continue };
@@ -441,11 +412,8 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
                 write!(f, ", and its residuals correct the costs of the others")?;
             }
             if let Some(next) = next.and_then(place) {
-                write!(
-                    f,
-                    "; candidate {next} replaces it once its remaining work is estimated at {remaining:.0}"
-                )?;
-                write!(f, ", early on at yet more, and not before iteration {earliest}")?;
+                write!(f, "; candidate {next} replaces it once its remaining work is estimated at ")?;
+                write!(f, "{remaining:.0}, early on at yet more, and not before iteration {earliest}")?;
             }
         }
         write!(f, "\n(a cost of 1 is the work of one iteration of Cg with Jacobi")?;

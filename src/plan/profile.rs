@@ -24,7 +24,7 @@ use crate::preconditioners::positive_jacobi::WEAK;
 /// println!("{profile}");
 /// # Ok::<(), krysp::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
     /// Number of rows.
@@ -55,8 +55,7 @@ pub struct Profile {
     pub dominant: usize,
     /// Number of rows with a positive diagonal entry `d` and a row sum below `-d / 10`.
     pub negative_sums: usize,
-    /// Size of the dense blocks in which the matrix takes the fewest bytes, as a rule the number of unknowns of a node; 1 if it has no
-    /// such blocks.
+    /// Size of the dense blocks in which the matrix takes the fewest bytes, as a rule the unknowns of a node; 1 if it has none.
     pub block: usize,
     /// Number of stored entries off the diagonal.
     pub off_diagonal: usize,
@@ -84,34 +83,12 @@ saved!(impl[] Profile {
     spectrum = None
 });
 
-/// A row sum is negative if it is below minus this fraction of the diagonal entry. Not measured; chosen far above the rounding of
-/// assembled sums, which should be zero.
+/// A row sum counts as negative below minus this fraction of the diagonal entry. Not measured; far above rounding errors.
 const NEGATIVE: f64 = 0.1;
 
 /// Minimum number of rows for detecting the structure of a saddle point system: smaller ones are solved as fast by a complete
 /// factorization. Not measured; the same as `COMPLETE` of the block solvers.
 const SADDLE: usize = 3000;
-
-/// Counts over a part of the rows.
-#[derive(Clone, Copy, Default)]
-struct Count {
-    zeros: usize,
-    not_finite: usize,
-    empty_rows: usize,
-    zero_diagonal: usize,
-    negative_diagonal: usize,
-    weak_diagonal: usize,
-    dominant: usize,
-    negative_sums: usize,
-    off_diagonal: usize,
-    mirrored: usize,
-    /// Can be negative for a part of the rows: an entry whose mirror image is a stored zero subtracts what the zero has added in another
-    /// row.
-    symmetric: isize,
-    skew: usize,
-    least: f64,
-    most: f64,
-}
 
 impl Profile {
     /// Analyses a matrix: some passes over its entries on all threads, one over its graph, and, if it is symmetric, some Lanczos steps.
@@ -139,38 +116,22 @@ impl Profile {
         let square = a.rows() == a.cols();
         let used: Vec<AtomicU8> = (0..a.cols()).map(|_| AtomicU8::new(0)).collect();
         let diagonal = if square { a.diagonal_entries() } else { vec![] };
-        let total = Mutex::new(Count { least: f64::INFINITY, ..Count::default() });
+        let none = Profile { row_scale: [f64::INFINITY, 0.0], ..Profile::default() };
+        let total = Mutex::new(none.clone());
         over_mirrored_rows(a, &|rows, mut mirrored| {
-            let mut count = Count { least: f64::INFINITY, ..Count::default() };
-            rows.for_each(|row| count.add_row(a, row, &diagonal, &mut mirrored, &used));
-            total.lock().unwrap_or_else(PoisonError::into_inner).add(&count);
+            let mut part = none.clone();
+            rows.for_each(|row| part.add_row(a, row, &diagonal, &mut mirrored, &used));
+            total.lock().unwrap_or_else(PoisonError::into_inner).add(part);
         });
-        let count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut profile = Profile {
             rows: a.rows(),
             cols: a.cols(),
             entries: a.nnz(),
-            zeros: count.zeros,
-            not_finite: count.not_finite,
             lengths: [shortest, of_rank(0.25), of_rank(0.5), of_rank(0.75), longest],
             histogram,
-            empty_rows: count.empty_rows,
             empty_cols: used.iter().filter(|used| used.load(Ordering::Relaxed) == 0).count(),
-            zero_diagonal: count.zero_diagonal,
-            negative_diagonal: count.negative_diagonal,
-            weak_diagonal: count.weak_diagonal,
-            dominant: count.dominant,
-            negative_sums: count.negative_sums,
             block: if square { best_blocks(a).map_or(1, |(_, size)| size) } else { 1 },
-            off_diagonal: count.off_diagonal,
-            mirrored: count.mirrored,
-            symmetric: count.symmetric.max(0) as usize,
-            skew: count.skew,
-            row_scale: [count.least, count.most],
-            saddle: None,
-            connected_components: None,
-            spectrum: None,
-            declared: Declared::default(),
+            ..total.into_inner().unwrap_or_else(PoisonError::into_inner)
         };
         if square && a.rows() >= SADDLE && !profile.has_positive_diagonal() && profile.not_finite == 0 {
             let symmetric = profile.looks_symmetric();
@@ -199,9 +160,29 @@ impl Profile {
     pub fn has_empty_lines(&self) -> bool {
         self.empty_rows + self.empty_cols > 0
     }
-}
 
-impl Count {
+    /// The numbers of the profile, in the order in which tests record them.
+    pub(super) fn counts(&mut self) -> [&mut usize; 17] {
+        macro_rules! fields {
+            ($($field:ident)*) => { [$(&mut self.$field),*] };
+        }
+        fields! {
+            rows cols entries zeros not_finite empty_rows empty_cols zero_diagonal negative_diagonal weak_diagonal
+            dominant negative_sums block off_diagonal mirrored symmetric skew
+        }
+    }
+
+    /// Adds the counts of another part of the rows. The number of symmetric entries may be negative for a part: an entry whose mirror image
+    /// is a stored zero subtracts what the zero has added in another row.
+    fn add(&mut self, mut other: Profile) {
+        for (own, other) in self.counts().into_iter().zip(other.counts()) {
+            *own = own.wrapping_add(*other);
+        }
+        let [least, most] = other.row_scale;
+        self.row_scale = [self.row_scale[0].min(least), self.row_scale[1].max(most)];
+    }
+
+    /// Adds a row to the counts.
     fn add_row<T: Real>(
         &mut self,
         a: &Csr<T>,
@@ -229,30 +210,30 @@ impl Count {
             others += value.abs();
             self.off_diagonal += 1;
             // a stored zero counts as symmetric, unless its mirror image turns out to be stored and nonzero
-            self.symmetric += isize::from(value == 0.0);
+            self.symmetric = self.symmetric.wrapping_add(usize::from(value == 0.0));
             // each pair is compared once, at the entry in the lower triangle
             if col > row || diagonal.is_empty() {
                 continue;
             }
             let Some(mirrored) = mirrored.across(row, col) else { continue };
             let mirrored = mirrored.to_f64();
-            let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
+            let zeros = usize::from(value == 0.0) + usize::from(mirrored == 0.0);
             self.mirrored += 2;
+            self.symmetric = self.symmetric.wrapping_sub(zeros);
             let (difference, larger) = ((value - mirrored).abs(), value.abs().max(mirrored.abs()));
             let rounding = 100.0 * T::EPSILON * larger;
             if difference <= rounding {
-                self.symmetric += 2 - zeros;
+                self.symmetric = self.symmetric.wrapping_add(2);
                 continue;
             }
             // rounding is also relative to √|aᵢᵢ aⱼⱼ|: assembled entries that nearly cancel keep the rounding errors of their terms
             let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
             let rounding = rounding.max(100.0 * T::EPSILON * assembled);
-            self.symmetric += if difference <= rounding { 2 - zeros } else { -zeros };
+            self.symmetric = self.symmetric.wrapping_add(if difference <= rounding { 2 } else { 0 });
             self.skew += if zeros == 0 && (value + mirrored).abs() <= rounding { 2 } else { 0 };
         }
         if most > 0.0 {
-            self.least = self.least.min(most);
-            self.most = self.most.max(most);
+            self.row_scale = [self.row_scale[0].min(most), self.row_scale[1].max(most)];
         } else {
             self.empty_rows += 1;
         }
@@ -262,28 +243,11 @@ impl Count {
         self.dominant += usize::from(own.abs() >= others && own != 0.0);
         self.negative_sums += usize::from(own > 0.0 && sum < -NEGATIVE * own);
     }
-
-    fn add(&mut self, other: &Count) {
-        self.zeros += other.zeros;
-        self.not_finite += other.not_finite;
-        self.empty_rows += other.empty_rows;
-        self.zero_diagonal += other.zero_diagonal;
-        self.negative_diagonal += other.negative_diagonal;
-        self.weak_diagonal += other.weak_diagonal;
-        self.dominant += other.dominant;
-        self.negative_sums += other.negative_sums;
-        self.off_diagonal += other.off_diagonal;
-        self.mirrored += other.mirrored;
-        self.symmetric += other.symmetric;
-        self.skew += other.skew;
-        self.least = self.least.min(other.least);
-        self.most = self.most.max(other.most);
-    }
 }
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [shortest, quarter, median, three_quarters, longest] = self.lengths;
+        let [shortest, q1, median, q3, longest] = self.lengths;
         write!(f, "{} x {}, {} entries", self.rows, self.cols, self.entries)?;
         if self.zeros > 0 {
             write!(f, ", {} of them zero", self.zeros)?;
@@ -291,10 +255,7 @@ impl fmt::Display for Profile {
         if self.not_finite > 0 {
             write!(f, ", {} not finite", self.not_finite)?;
         }
-        write!(
-            f,
-            "\nrows: {shortest} to {longest} entries, quartiles {quarter}, {median}, {three_quarters}"
-        )?;
+        write!(f, "\nrows: {shortest} to {longest} entries, quartiles {q1}, {median}, {q3}")?;
         if self.block > 1 {
             write!(f, "; blocks of {0} x {0}", self.block)?;
         }
@@ -306,21 +267,17 @@ impl fmt::Display for Profile {
         if self.rows != self.cols {
             return Ok(());
         }
-        let share = |part: usize| 100.0 * part as f64 / self.off_diagonal.max(1) as f64;
+        let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
         if self.not_finite > 0 {
             write!(f, "\nsymmetry not examined")?;
         } else if self.is_symmetric() {
-            write!(f, "\nsymmetric")?;
-            if self.declared.symmetric.is_some() {
-                write!(f, ", as declared")?;
-            }
+            let declared = if self.declared.symmetric.is_some() { ", as declared" } else { "" };
+            write!(f, "\nsymmetric{declared}")?;
         } else {
-            write!(
-                f,
-                "\nnot symmetric: off the diagonal, {:.0} % of the entries have a mirror image",
-                share(self.mirrored)
-            )?;
-            write!(f, ", {:.0} % one with the same value", share(self.symmetric))?;
+            let [mirrored, same] =
+                [self.mirrored, self.symmetric].map(|part| percent(part, self.off_diagonal));
+            write!(f, "\nnot symmetric: off the diagonal, {mirrored:.0} % of the entries have a mirror ")?;
+            write!(f, "image, {same:.0} % one with the same value")?;
         }
         write!(f, "\ndiagonal: ")?;
         match self.has_positive_diagonal() {
@@ -331,11 +288,7 @@ impl fmt::Display for Profile {
         if weak > 0 {
             write!(f, ", {weak} weak")?;
         }
-        write!(
-            f,
-            "; {:.0} % of rows diagonally dominant",
-            100.0 * self.dominant as f64 / self.rows.max(1) as f64
-        )?;
+        write!(f, "; {:.0} % of rows diagonally dominant", percent(self.dominant, self.rows))?;
         if let Some(spectrum) = &self.spectrum {
             write!(f, "\n{spectrum}")?;
         }

@@ -43,15 +43,13 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
 /// Callback of the user, called after each iteration.
-pub(super) type Observer = Box<dyn FnMut(&Progress) + Send>;
-
-/// Computes an elimination ordering, and returns the alternatives with the costs that follow from the ordering.
-pub(super) type Analyse = Box<dyn FnOnce() -> Vec<Alternative> + Send>;
+type Observer = Box<dyn FnMut(&Progress) + Send>;
 
 /// Observers of a solve and the monitor of the running attempt; `stops` is called after each iteration.
 pub(super) struct Watcher {
     pub(super) monitor: Monitor,
-    pub(super) analyse: Option<Analyse>,
+    /// Computes an elimination ordering, and returns the alternatives with the costs that follow from the ordering.
+    pub(super) analyse: Option<Box<dyn FnOnce() -> Vec<Alternative> + Send>>,
     /// The time of the elimination ordering, if one was computed during the attempt.
     pub(super) ordering: Duration,
     pub(super) verdict: Verdict,
@@ -89,158 +87,131 @@ pub(super) fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A solver whose method was chosen at run time. The methods of this trait are called per solve; iterations make no dynamic call through
-/// it.
-pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
-    /// The stopping criteria.
-    fn stopping(&mut self) -> &mut Stopping;
+/// A configured solver, and the index of its candidate.
+pub(super) type Running<T, V> = Option<(usize, AnySolver<T, V>)>;
+
+/// Restart length of GMRES, longer than its default because hard systems need it. Not measured; chosen as twice the default.
+pub(super) const RESTART: usize = 60;
+
+/// A solver whose method, operator and preconditioner were chosen at run time. Its methods match once per solve.
+pub(super) enum AnySolver<T: Real, V: Vector<Elem = T>> {
+    Cg(Cg<Operator<V>, AnyPreconditioner<T, V>>),
+    Fcg(Fcg<Operator<V>, AnyPreconditioner<T, V>>),
+    Minres(Minres<Operator<V>, AnyPreconditioner<T, V>>),
+    BiCgStab(BiCgStab<Operator<V>, AnyPreconditioner<T, V>>),
+    Gmres(Gmres<Operator<V>, AnyPreconditioner<T, V>>),
+    Fgmres(Fgmres<Operator<V>, AnyPreconditioner<T, V>>),
+    Idr(Idr<Operator<V>, AnyPreconditioner<T, V>>),
+}
+
+/// Evaluates an expression of the solver of any method.
+macro_rules! of_any {
+    ($any:expr, $solver:ident => $value:expr) => {
+        match $any {
+            AnySolver::Cg($solver) => $value,
+            AnySolver::Fcg($solver) => $value,
+            AnySolver::Minres($solver) => $value,
+            AnySolver::BiCgStab($solver) => $value,
+            AnySolver::Gmres($solver) => $value,
+            AnySolver::Fgmres($solver) => $value,
+            AnySolver::Idr($solver) => $value,
+        }
+    };
+}
+
+impl<T: Real, V: Vector<Elem = T> + 'static> AnySolver<T, V> {
+    /// Creates a solver with the cancel token and the watcher that all solvers of a plan share.
+    pub(super) fn new(
+        method: Method,
+        operator: Operator<V>,
+        m: AnyPreconditioner<T, V>,
+        cancel: Option<&CancelToken>,
+        watch: &Watch,
+    ) -> Self {
+        let restart = RESTART.min(operator.domain().len().max(1));
+        macro_rules! any {
+            ($method:ident, $solver:expr) => {
+                AnySolver::$method(watched($solver.preconditioner(m), cancel, watch))
+            };
+        }
+        match method {
+            Method::Cg => any!(Cg, Cg::new(operator)),
+            Method::Fcg => any!(Fcg, Fcg::new(operator)),
+            Method::Minres => any!(Minres, Minres::new(operator)),
+            Method::BiCgStab => any!(BiCgStab, BiCgStab::new(operator)),
+            Method::Gmres | Method::LeastSquares => any!(Gmres, Gmres::new(operator).restart(restart)),
+            Method::Fgmres => any!(Fgmres, Fgmres::new(operator).restart(restart)),
+            Method::Idr => any!(Idr, Idr::new(operator)),
+        }
+    }
 
     /// Solves from the initial guess `x`.
-    fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report>;
+    pub(super) fn solve_into(&mut self, stopping: Stopping, b: &V, x: &mut V) -> Result<&Report> {
+        of_any!(self, solver => {
+            *solver.stopping_mut() = stopping;
+            Ok(solver.solve_into(b, x)?)
+        })
+    }
 
     /// Solves several systems from the initial guesses `x`: with `block`, in one search space if the method has blocks; otherwise in lockstep if
     /// that is faster, else one after the other. Observers, stop rules and the monitor are not called.
-    fn solve_many_into(
+    pub(super) fn solve_many_into(
         &mut self,
-        b: &MultiVector<V>,
-        x: &mut MultiVector<V>,
-        block: bool,
-    ) -> Result<Vec<Report>>;
-
-    /// Whether `columns` systems are solved in lockstep (each step advances all of them).
-    fn is_lockstep(&mut self, columns: usize) -> bool;
-
-    /// Whether several systems can be solved in one search space.
-    fn has_blocks(&self) -> bool;
-
-    /// The operator and the preconditioner.
-    fn operators(&self) -> (&Operator<V>, &dyn Prepared<T, V>);
-
-    /// The operator and the preconditioner, for new values.
-    fn operators_mut(&mut self) -> (&mut Operator<V>, &mut dyn Prepared<T, V>);
-
-    /// The operator and the preconditioner.
-    fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>);
-}
-
-/// A solver whose operator and preconditioner were chosen at run time.
-type Configured<K, T, V> = Solver<K, Operator<V>, AnyPreconditioner<T, V>>;
-
-/// Solves several systems in one search space.
-type SolveBlock<S, V> =
-    for<'s> fn(&'s mut S, &MultiVector<V>, &mut MultiVector<V>) -> krysp_solvers::Result<&'s [Report]>;
-
-/// A solver, and its block method if it has one.
-struct Chosen<S, V: Vector> {
-    solver: S,
-    block: Option<SolveBlock<S, V>>,
-}
-
-impl<T, V, K> Runs<T, V> for Chosen<Configured<K, T, V>, V>
-where
-    T: Real,
-    V: Vector<Elem = T>,
-    K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send,
-    Configured<K, T, V>: Send,
-{
-    fn stopping(&mut self) -> &mut Stopping {
-        self.solver.stopping_mut()
-    }
-
-    fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report> {
-        Ok(self.solver.solve_into(b, x)?)
-    }
-
-    fn solve_many_into(
-        &mut self,
+        stopping: Stopping,
         b: &MultiVector<V>,
         x: &mut MultiVector<V>,
         block: bool,
     ) -> Result<Vec<Report>> {
-        let block = self.block.filter(|_| block);
-        Ok(self.solver.unwatched(|solver| {
-            let reports = match block {
-                Some(block) => block(solver, b, x),
-                None => solver.solve_many_into(b, x),
-            };
-            reports.map(<[Report]>::to_vec)
-        })?)
+        of_any!(self, solver => *solver.stopping_mut() = stopping);
+        let reports = match self {
+            AnySolver::Cg(solver) if block => {
+                solver.unwatched(|solver| solver.solve_block_into(b, x).map(<[Report]>::to_vec))
+            }
+            any => of_any!(any, solver => {
+                solver.unwatched(|solver| solver.solve_many_into(b, x).map(<[Report]>::to_vec))
+            }),
+        };
+        Ok(reports?)
     }
 
-    fn is_lockstep(&mut self, columns: usize) -> bool {
-        self.solver.unwatched(|solver| solver.runs_in_lockstep(columns))
-    }
-
-    fn has_blocks(&self) -> bool {
+    /// Whether `columns` systems are solved in lockstep (each step advances all of them), and whether they can share one search space.
+    pub(super) fn joins(&mut self, columns: usize) -> [bool; 2] {
         // where steps are queued ahead of the host, there are no block methods
-        self.block.is_some() && StepsOf::<V>::LAG == 1
+        let has_blocks = matches!(self, AnySolver::Cg(_)) && StepsOf::<V>::LAG == 1;
+        [of_any!(self, solver => solver.unwatched(|solver| solver.runs_in_lockstep(columns))), has_blocks]
     }
 
-    fn operators(&self) -> (&Operator<V>, &dyn Prepared<T, V>) {
-        let (operator, m) = self.solver.operators();
+    /// The operator and the preconditioner.
+    pub(super) fn operators(&self) -> (&Operator<V>, &dyn Prepared<T, V>) {
+        let (operator, m) = of_any!(self, solver => solver.operators());
         (operator, &**m)
     }
 
-    fn operators_mut(&mut self) -> (&mut Operator<V>, &mut dyn Prepared<T, V>) {
-        let (operator, m) = self.solver.operators_mut();
+    /// The operator and the preconditioner, for new values.
+    pub(super) fn operators_mut(&mut self) -> (&mut Operator<V>, &mut dyn Prepared<T, V>) {
+        let (operator, m) = of_any!(self, solver => solver.operators_mut());
         (operator, &mut **m)
     }
 
-    fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>) {
-        self.solver.into_operators()
+    /// The operator and the preconditioner.
+    pub(super) fn into_parts(self) -> (Operator<V>, AnyPreconditioner<T, V>) {
+        of_any!(self, solver => solver.into_operators())
     }
 }
 
-/// A configured solver, and the index of its candidate.
-pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
-
-/// Restart length of GMRES: longer than its default, because hard systems need it. Not measured; chosen as twice the
-/// default.
-pub(super) const RESTART: usize = 60;
-
-/// Creates a solver from a method, an operator and a preconditioner, with the cancel token and the watcher that all solvers of a plan
-/// share.
-pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
-    method: Method,
-    operator: Operator<V>,
-    m: AnyPreconditioner<T, V>,
+fn watched<K, A, M>(
+    mut solver: Solver<K, A, M>,
     cancel: Option<&CancelToken>,
     watch: &Watch,
-) -> Box<dyn Runs<T, V>> {
-    let restart = RESTART.min(operator.domain().len().max(1));
-    match method {
-        Method::Cg => {
-            let block: SolveBlock<Cg<Operator<V>, _>, V> = |solver, b, x| solver.solve_block_into(b, x);
-            watched(Cg::new(operator).preconditioner(m), Some(block), cancel, watch)
-        }
-        Method::Fcg => watched(Fcg::new(operator).preconditioner(m), None, cancel, watch),
-        Method::Minres => watched(Minres::new(operator).preconditioner(m), None, cancel, watch),
-        Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), None, cancel, watch),
-        Method::Gmres | Method::LeastSquares => {
-            watched(Gmres::new(operator).restart(restart).preconditioner(m), None, cancel, watch)
-        }
-        Method::Idr => watched(Idr::new(operator).preconditioner(m), None, cancel, watch),
-        Method::Fgmres => {
-            watched(Fgmres::new(operator).restart(restart).preconditioner(m), None, cancel, watch)
-        }
-    }
-}
-
-fn watched<T, V, K>(
-    mut solver: Configured<K, T, V>,
-    block: Option<SolveBlock<Configured<K, T, V>, V>>,
-    cancel: Option<&CancelToken>,
-    watch: &Watch,
-) -> Box<dyn Runs<T, V>>
+) -> Solver<K, A, M>
 where
-    T: Real,
-    V: Vector<Elem = T> + 'static,
-    K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send + 'static,
+    A: LinearOperator,
+    M: LinearOperator<Vector = A::Vector>,
+    K: krysp_solvers::Method<A::Vector>,
 {
     if let Some(token) = cancel {
         solver = solver.cancel_token(token);
     }
     let watch = watch.clone();
-    let solver = solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress));
-    Box::new(Chosen { solver, block })
+    solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress))
 }

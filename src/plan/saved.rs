@@ -3,13 +3,11 @@
 //! The CSR matrix is in the file only if it was reordered; otherwise it is that of the caller of `load`, which must have the same
 //! pattern. If its values differ, they are taken as by [`PlannedSolver::refresh`], and the next solve renews the preconditioner.
 //!
-//! A checksum does not detect a forged file. So `load` compares a product of the loaded matrix with one of the caller's matrix, for which
-//! solutions must meet the tolerance.
+//! A checksum does not detect a forged file, so `load` also compares products ([`agrees`]).
 
-use super::context::Context;
-use super::plan::Options;
-use super::schedule::{Findings, Scheduler};
-use super::solver::{Settings, user_order};
+use super::executor::{loaded, stored};
+use super::schedule::Findings;
+use super::solver::Settings;
 use super::{Backend, PlannedSolver};
 use crate::choice::{Operator, Stores};
 use crate::error::{Error, Result, SavedFileError};
@@ -108,7 +106,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 Ok((own, settings, findings, operator, kept, [stale, other_values]))
             })?;
         let matrix = own.unwrap_or_else(|| a.clone());
-        let user_order = user_order(a, &matrix);
         let operator = match operator {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
@@ -118,14 +115,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             None => None,
         };
         let [stale, other_values] = stale;
-        let Options { solves, values_change, .. } = settings.options;
-        let context = Context::here(&settings.profile, machine.class());
-        let scheduler = Scheduler::with(context, findings, solves, values_change);
-        let mut solver = PlannedSolver {
-            kept,
-            user_order,
-            ..PlannedSolver::with(machine.clone(), matrix, operator, settings, scheduler)
-        };
+        let mut solver = PlannedSolver::with(machine.clone(), a, matrix, operator, settings, findings);
+        solver.kept = kept;
         solver.note_built();
         if other_values {
             // the matrix has them, the operator of the file has not
@@ -144,8 +135,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 }
 
 /// Whether `own`, from a file, is the caller's matrix: one product with a random vector, which a forger cannot predict, is that of `a` to
-/// rounding (Freivalds 1979). Entries may differ as far as formats for symmetric matrices allow: by `100 ε max(|aᵢⱼ|, √|aᵢᵢ aⱼⱼ|)`. Costs
-/// two products.
+/// rounding (Freivalds 1979). Entries may differ as far as formats for symmetric matrices allow: by `100 ε max(|aᵢⱼ|, √|aᵢᵢ aⱼⱼ|)`.
 fn agrees<T: Real, V: Vector<Elem = T>>(
     a: &Csr<T>,
     own: &dyn LinearOperator<Vector = V>,
@@ -157,11 +147,9 @@ fn agrees<T: Real, V: Vector<Elem = T>>(
     // from 0.5 to 1.5, in steps that `f32` represents exactly
     let entry = |row: usize| 0.5 + (random.hash_one(row) >> 44) as f64 / f64::from(1 << 20);
     let x: Vec<T> = map_rows(a.cols(), 1, &|row| T::from_f64(entry(row)));
-    let [mut from, mut to] = [own.domain().zeros()?, own.range().zeros()?];
-    own.domain().load(&x, &mut from)?;
-    own.apply(&from, &mut to)?;
-    let mut got = vec![T::default(); a.rows()];
-    own.range().store(&to, &mut got)?;
+    let mut to = own.range().zeros()?;
+    own.apply(&loaded(own.domain(), &x)?, &mut to)?;
+    let got = stored(&to)?;
 
     let (x, got) = (a.domain().vector(&x)?, a.range().vector(&got)?);
     let diagonal: Vec<f64> = a.diagonal_entries().iter().map(|&value| value.to_f64().abs().sqrt()).collect();
@@ -199,10 +187,10 @@ mod tests {
     use std::path::PathBuf;
 
     /// A file of one test, and its bytes.
-    fn saved(name: &str, a: &Csr<f64>, preconditioner: Preconditioner) -> (PathBuf, Vec<u8>) {
+    fn saved(name: &str, plan: &Plan<'_, f64>) -> (PathBuf, Vec<u8>) {
         let path = std::env::temp_dir().join(format!("krysp_{}_{name}", std::process::id()));
-        let mut planned = Plan::new(a).unwrap().preconditioner(preconditioner).build().unwrap();
-        planned.solve(&vec![1.0; a.rows()]).unwrap();
+        let mut planned = plan.build().unwrap();
+        planned.solve(&vec![1.0; plan.a.rows()]).unwrap();
         planned.save(&path).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         (path, bytes)
@@ -217,7 +205,7 @@ mod tests {
     fn every_flip_and_every_cut_is_refused() {
         let _one_level = force(Level::Portable);
         let a = matrices::stencil7(3).csr::<f64>().unwrap();
-        let (path, bytes) = saved("flips", &a, Preconditioner::Jacobi);
+        let (path, bytes) = saved("flips", &Plan::new(&a).unwrap().preconditioner(Preconditioner::Jacobi));
         load(&path, &bytes, &a).unwrap();
         for at in 0..bytes.len() {
             for flip in [1, 0x80, 0xff] {
@@ -322,11 +310,7 @@ mod tests {
         for (name, a, format) in
             [("csr", &a, "Csr"), ("half", &a, "SymCsr"), ("reordered", &reordered, "Sell")]
         {
-            let path = std::env::temp_dir().join(format!("krysp_{}_values_{name}", std::process::id()));
-            let mut planned = Plan::new(a).unwrap().format(format).build().unwrap();
-            assert!(planned.solve(&vec![1.0; a.rows()]).unwrap().converged());
-            planned.save(&path).unwrap();
-            let bytes = std::fs::read(&path).unwrap();
+            let (path, bytes) = saved(&format!("values_{name}"), &Plan::new(a).unwrap().format(format));
             load(&path, &bytes, a).unwrap();
             let refused = load(&path, &forged(&bytes, 6.15, 6.15 + 1e-9), a);
             let Err(Error::Saved { why, .. }) = refused else { panic!("{name}: loaded") };
@@ -347,7 +331,8 @@ mod tests {
         // levels of both kinds: unsmoothed and smoothed aggregation
         let levels = [&grid, &part].map(|a| (a, Preconditioner::Amg, 400));
         for (a, preconditioner, count) in all.chain(levels) {
-            let (path, bytes) = saved(&format!("forged_{preconditioner}_{}", a.rows()), a, preconditioner);
+            let plan = Plan::new(a).unwrap().preconditioner(preconditioner);
+            let (path, bytes) = saved(&format!("forged_{preconditioner}_{}", a.rows()), &plan);
             let mut refused = 0;
             let places = (24..bytes.len()).step_by(bytes.len().div_ceil(count));
             for at in places.clone() {

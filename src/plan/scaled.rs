@@ -1,9 +1,8 @@
 //! Solves for right-hand sides whose squares overflow or underflow: `b` is scaled by a power of two, which is exact, and the solution is
 //! scaled back.
 
-use super::executor::norm;
-use super::solved::AttemptEnd;
-use super::{Backend, PlannedSolver};
+use super::executor::{loaded, norm, stored};
+use super::{AttemptEnd, Backend, PlannedSolver};
 use crate::error::Result;
 use crate::numbers::Real;
 use krysp_solvers::{BasicVector, Element, Outcome, Report, Space};
@@ -38,9 +37,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if needs_no_scaling::<T>(rhs_norm) {
             return self.execute(b, rhs_norm, x, own);
         }
-        let space = self.space()?.clone();
-        let mut host = vec![T::default(); space.len()];
-        space.store(b, &mut host)?;
+        let mut host = stored(b)?;
         let most = host.iter().fold(0.0f64, |most, &entry| most.max(Element::to_f64(entry).abs()));
         if most == 0.0 || !host.iter().all(|&entry| Element::is_finite(entry)) {
             return self.execute(b, rhs_norm, x, own);
@@ -49,18 +46,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let multiply = |host: &mut [T], factor: f64| {
             host.iter_mut().for_each(|entry| *entry = T::from_f64(Element::to_f64(*entry) * factor));
         };
-        let mut scaled = space.zeros()?;
         multiply(&mut host, factor);
-        space.load(&host, &mut scaled)?;
-        space.store(x, &mut host)?;
-        multiply(&mut host, factor);
-        space.load(&host, x)?;
+        let scaled = loaded(b.space(), &host)?;
+        let scale = |x: &mut M::Vector, factor: f64| -> Result<Vec<T>> {
+            let mut host = stored(x)?;
+            multiply(&mut host, factor);
+            x.space().clone().load(&host, x)?;
+            Ok(host)
+        };
+        scale(x, factor)?;
         let done = norm(&scaled).and_then(|norm| self.execute(&scaled, norm, x, own).map(|_| ()));
-        let space = x.space().clone();
         let back = 1.0 / factor;
-        space.store(x, &mut host)?;
-        multiply(&mut host, back);
-        space.load(&host, x)?;
+        let host = scale(x, back)?;
         done?;
         let Report { outcome, history, true_residual, rhs_norm, .. } = &mut self.report;
         history.iter_mut().chain([true_residual, rhs_norm]).for_each(|norm| *norm *= back);

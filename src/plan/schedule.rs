@@ -23,30 +23,25 @@ mod state;
 
 pub(super) use state::{Action, End, Ended, Event, Findings};
 
-use super::Candidate;
-use super::WorkUnits;
 use super::context::Context;
 use super::costs::Factorization;
 use super::monitor::Outlook;
-use super::{Preconditioner, Profile};
+use super::{Candidate, Preconditioner, Profile, WorkUnits};
 use state::{Built, Pending, Record, Solve, State};
 
-/// Maximum cost of an attempt while other candidates are left, and the cost that is assumed for the last resort, minimizing the residual.
-/// A guess.
+/// Maximum cost of an attempt while others are left, and the assumed cost of the last resort, minimizing the residual. A guess.
 pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
 
 /// An attempt that has cost this fraction of [`LAST`] when it is stopped has failed, and is not resumed. A guess.
 const EXHAUSTED: f64 = 0.5;
 
-/// Cost of the consistency test, which shows whether a solution exists. If resuming an attempt is expected to cost more, the
-/// test runs first. Not measured.
+/// Cost of the consistency test. If resuming an attempt is expected to cost more, the test runs first. Not measured.
 const TEST: WorkUnits = WorkUnits(2_000.0);
 
 /// A preconditioner of earlier values is renewed before the solve if that costs at most this fraction of a solve. A guess.
 const CHEAP: f64 = 0.05;
 
-/// Number of announced solves from which on formats and orderings are compared by measured times of products. Not
-/// measured.
+/// Number of announced solves from which on formats and orderings are compared by measured times. Not measured.
 pub(super) const MANY: usize = 100;
 
 /// Work of one thread of the host to reorder the matrix (45 to 130 units of two threads were measured), or to convert it to the formats that are compared (10 to 30 units
@@ -118,8 +113,7 @@ impl Scheduler {
         };
     }
 
-    /// Records a solve from `x = 0` that converged with a candidate which this scheduler has not chosen, and whose preconditioner is
-    /// built.
+    /// Records a solve from `x = 0` that converged with a candidate which is built, but was not chosen by this scheduler.
     pub(super) fn solved(&mut self, index: usize, iterations: usize) {
         self.begin_solve();
         let ended = Ended { iterations, residual: 0.0, improved: true, end: End::Converged };
@@ -293,8 +287,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether to try Jacobi again: its cost was measured for earlier values of the matrix, and another candidate is
-    /// expected to be faster.
+    /// Whether to try Jacobi again: its cost was measured for earlier values, and another candidate is expected to be faster.
     fn tries_jacobi(&self, best: usize) -> bool {
         let record = &self.found.records[0];
         best != 0
@@ -333,7 +326,7 @@ impl Scheduler {
         match self.built(index) {
             Some(built) if built.stale && self.renews(built) => Action::Renew { index },
             Some(_) => Action::Run { index },
-            None => Action::Build { index, limit: self.limit(index) },
+            None => Action::Build { index },
         }
     }
 
@@ -403,8 +396,7 @@ impl Scheduler {
                 if exhausted {
                     self.fail(index);
                 } else {
-                    // only methods for symmetric matrices are expected to converge although the residual has not fallen: the others are
-                    // resumed last
+                    // a residual that has not fallen is normal only for methods for symmetric matrices: the others are resumed last
                     let needs_symmetry = self.found.candidates[index].method.needs_symmetry();
                     let remaining = if ended.improved || needs_symmetry { estimate.remaining } else { LAST };
                     self.solve.states[index] = State::Suspended { remaining, residual: ended.residual };
@@ -443,34 +435,19 @@ impl Scheduler {
         record.failures > 0 && !again
     }
 
-    /// Conditions under which the first candidate of the next solve will be stopped.
-    pub(super) fn outlook(mut self) -> Option<Outlook> {
-        let mut action = self.begin();
-        loop {
-            action = match action {
-                Action::Analyse => {
-                    self.next(Event::Analysed(Factorization::estimate(&self.context.profile)), 0)
-                }
-                Action::Rearrange { .. } => self.next(Event::Rearranged(false), 0),
-                Action::Build { index, .. } | Action::Renew { index } | Action::Run { index } => {
-                    return Some(self.monitor(index).outlook());
-                }
-                Action::TestConsistency { .. } | Action::Finish => return None,
-            };
-        }
-    }
-
-    /// The order in which candidates run if each of them fails, with the costs that are expected of them at first.
-    pub(super) fn order(mut self) -> Vec<(usize, WorkUnits)> {
-        let (mut order, mut index, mut action) = (vec![], 0, self.begin());
+    /// The order in which candidates run if each of them fails, with the costs that are expected of them at first; and the conditions under
+    /// which the first one will be stopped.
+    pub(super) fn order(mut self) -> (Vec<(usize, WorkUnits)>, Option<Outlook>) {
+        let (mut order, mut outlook, mut index, mut action) = (vec![], None, 0, self.begin());
         let costs: Vec<_> = (0..self.found.candidates.len()).map(|index| self.cost(index)).collect();
         loop {
             let event = match action {
-                Action::Finish => return order,
+                Action::Finish => return (order, outlook),
                 Action::Analyse => Event::Analysed(Factorization::estimate(&self.context.profile)),
                 Action::Rearrange { .. } => Event::Rearranged(false),
                 Action::TestConsistency { .. } => Event::Tested(false),
-                Action::Build { index: at, .. } | Action::Renew { index: at } | Action::Run { index: at } => {
+                Action::Build { index: at } | Action::Renew { index: at } | Action::Run { index: at } => {
+                    outlook.get_or_insert_with(|| self.monitor(at).outlook());
                     order.push((at, costs[at]));
                     index = at;
                     let end = End::Failed { indefinite: false };

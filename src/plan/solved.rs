@@ -55,8 +55,7 @@ pub enum AttemptEnd {
     Switched {
         /// The estimated remaining iterations, at most a multiple of the iterations made.
         remaining: f64,
-        /// States whether the residual has fallen so little, or not at all, that more iterations than `remaining` are
-        /// expected.
+        /// Whether more iterations than `remaining` are expected, because the residual has hardly fallen.
         at_least: bool,
         /// The estimated time of the remaining iterations, in seconds.
         seconds: f64,
@@ -79,18 +78,27 @@ impl<T> Solved<T> {
 }
 
 impl Attempt {
-    /// An attempt without iterations.
-    pub(super) fn new(candidate: &Candidate, setup: Duration, residual: f64, ending: AttemptEnd) -> Attempt {
+    /// An attempt without setup and iterations.
+    pub(super) fn new(candidate: &Candidate, ending: AttemptEnd) -> Attempt {
+        Attempt::of(candidate.method, candidate.preconditioner, &candidate.reason, ending)
+    }
+
+    pub(super) fn of(
+        method: Method,
+        preconditioner: Preconditioner,
+        reason: &str,
+        ending: AttemptEnd,
+    ) -> Attempt {
         Attempt {
-            method: candidate.method,
-            preconditioner: candidate.preconditioner,
-            reason: candidate.reason.clone(),
+            method,
+            preconditioner,
+            reason: reason.into(),
             iterations: 0,
             block: 1,
-            setup,
+            setup: Duration::ZERO,
             preparation: Preparation::Built,
             time: Duration::ZERO,
-            residual,
+            residual: f64::NAN,
             ending,
         }
     }
@@ -138,8 +146,8 @@ impl fmt::Display for AttemptEnd {
                 f,
                 "switched to {to}: {} {remaining:.0} more iterations would take {}, {to} about {}",
                 if *at_least { "at least" } else { "about" },
-                Approximate(*seconds),
-                Approximate(*to_seconds)
+                approximate(*seconds),
+                approximate(*to_seconds)
             ),
             AttemptEnd::Outdated => {
                 write!(f, "stopped: a preconditioner of the new values is expected to be faster")
@@ -149,19 +157,15 @@ impl fmt::Display for AttemptEnd {
     }
 }
 
-/// A time in seconds, printed with about two digits.
-struct Approximate(f64);
-
-impl fmt::Display for Approximate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            seconds if seconds < 1e-5 => write!(f, "less than 0.01 ms"),
-            seconds if seconds < 1.0 => {
-                let digits = (1.0 - (seconds * 1e3).max(1e-3).log10().floor()).max(0.0) as usize;
-                write!(f, "{:.digits$} ms", seconds * 1e3)
-            }
-            seconds => write!(f, "{seconds:.1} s"),
+/// A time in seconds, with about two digits.
+fn approximate(seconds: f64) -> String {
+    match seconds * 1e3 {
+        millis if millis < 0.01 => "less than 0.01 ms".into(),
+        millis if millis < 1e3 => {
+            let digits = (1.0 - millis.max(1e-3).log10().floor()).max(0.0) as usize;
+            format!("{millis:.digits$} ms")
         }
+        _ => format!("{seconds:.1} s"),
     }
 }
 
@@ -186,23 +190,16 @@ mod tests {
         };
         let rest = "4200 more iterations would take 210 ms, Cg with Amg about 50 ms";
         assert_eq!(switched(false), format!("switched to Cg with Amg: about {rest}"));
-        assert_eq!(Approximate(1.2e-8).to_string(), "less than 0.01 ms");
+        assert_eq!(approximate(1.2e-8), "less than 0.01 ms");
         assert_eq!(switched(true), format!("switched to Cg with Amg: at least {rest}"));
     }
 
     #[test]
     fn setup_and_solve_are_printed_separately() {
-        let attempt = |setup| Attempt {
-            method: Method::Cg,
-            preconditioner: Preconditioner::Jacobi,
-            reason: "a test".into(),
-            iterations: 1,
-            block: 1,
-            setup: Duration::from_millis(setup),
-            preparation: Preparation::Built,
-            time: Duration::from_millis(5),
-            residual: 0.0,
-            ending: AttemptEnd::Ended(Outcome::Converged),
+        let attempt = |setup| {
+            let ending = AttemptEnd::Ended(Outcome::Converged);
+            let attempt = Attempt::of(Method::Cg, Preconditioner::Jacobi, "a test", ending);
+            Attempt { setup: Duration::from_millis(setup), ..attempt }
         };
         let mut report = Report::default();
         (report.iterations, report.time) = (2, Duration::from_millis(79));

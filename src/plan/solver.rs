@@ -1,16 +1,15 @@
 //! What a plan builds: a solver that runs one candidate after the other.
 
-use super::WorkUnits;
 use super::backend::{ForFactors, factor_report, operator};
-use super::candidates::Candidate;
+use super::context::Context;
 use super::costs::SharedSymbolic;
+use super::executor::{loaded, stored};
 use super::matched::Begins;
 use super::measured::{is_scattered, reordered};
 use super::plan::Options;
-use super::running::{AnyPreconditioner, Running, Watch, Watcher, lock, solver};
-use super::schedule::{MANY, Scheduler};
-use super::solved::{Attempt, AttemptEnd, Solved};
-use super::{Backend, Plan, Preconditioner, Profile};
+use super::running::{AnyPreconditioner, AnySolver, Running, Watch, Watcher, lock};
+use super::schedule::{Findings, MANY, Scheduler};
+use super::{Attempt, AttemptEnd, Backend, Candidate, Plan, Preconditioner, Profile, Solved, WorkUnits};
 use crate::choice::Operator;
 use crate::error::{Error, Result};
 use crate::formats::user_order::UserOrder;
@@ -19,17 +18,16 @@ use crate::numbers::Real;
 use crate::preconditioners::FactorReport;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
-use krysp_solvers::{BasicVector, CancelToken, LinearOperator, Progress, Report, Space, SpaceOf};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Report, Space, SpaceOf};
 use std::borrow::Cow;
+use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of announced solves from which on a host reorders a matrix before the first solve if its rows read `x` from far
-/// apart. Not measured.
+/// Number of announced solves from which on a host reorders a matrix with scattered reads of `x` before the first solve. Not measured.
 const SOME: usize = 10;
 
-/// Setup cost from which on a preconditioner is kept while another one runs. Not measured; chosen as the work of 20
-/// iterations with Jacobi.
+/// Setup cost from which on a preconditioner is kept while another one runs. Not measured; that of 20 iterations with Jacobi.
 const KEPT: WorkUnits = WorkUnits(20.0);
 
 /// A solver that runs one candidate after the other, until the recomputed residual meets the tolerance. Made by [`Plan::build`].
@@ -53,7 +51,7 @@ pub struct PlannedSolver<T: Real, M: Backend<T>> {
     /// A preconditioner that is kept for later, and the index of its candidate.
     pub(super) kept: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
     /// An elimination ordering, a matching and a suspended factorization, which later attempts use.
-    pub(super) begins: Option<Begins<T>>,
+    pub(super) begins: Begins<T>,
     /// Workspace for `b − A x`.
     pub(super) residual: Option<M::Vector>,
     pub(super) report: Report,
@@ -89,60 +87,57 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.values_change;
         let Options { solves, format, .. } = &plan.options;
-        let given = plan.a.clone();
         let least = |least: usize| format.is_none() && solves.is_some_and(|solves| solves >= least);
         let operator = operator(&plan.machine, plan.a, symmetric, format.as_deref())?;
         // where the host iterates, reordering takes no longer than a few iterations
         let is_scattered = !plan.machine.class().is_gpu() && is_scattered(plan.a, operator.choice());
-        let nearer = match is_scattered && least(SOME) {
-            true => reordered(&plan.machine, plan.a, symmetric)?,
-            false => None,
-        };
-        let (matrix, operator) = nearer.unwrap_or((given, operator));
+        let reorders = is_scattered && least(SOME);
+        let nearer = if reorders { reordered(&plan.machine, plan.a, symmetric)? } else { None };
+        let (matrix, operator) = nearer.unwrap_or((None, operator));
+        let matrix = matrix.unwrap_or_else(|| plan.a.clone());
         let settings = Settings {
             symmetric,
             options: plan.options.clone(),
             singular: plan.profile.has_empty_lines(),
             profile: plan.profile.clone(),
         };
-        let mut scheduler = plan.scheduler();
-        scheduler.found.may_rearrange = least(MANY) || is_scattered && format.is_none() && !least(SOME);
-        let user_order = user_order(plan.a, &matrix);
-        Ok(PlannedSolver {
-            user_order,
-            ..PlannedSolver::with(plan.machine.clone(), matrix, operator, settings, scheduler)
-        })
+        let mut found = plan.scheduler().found;
+        found.may_rearrange = least(MANY) || is_scattered && format.is_none() && !least(SOME);
+        Ok(PlannedSolver::with(plan.machine.clone(), plan.a, matrix, operator, settings, found))
     }
 
-    /// A solver without preconditioners.
+    /// A solver without preconditioners. `matrix` is that of the user, possibly reordered.
     pub(super) fn with(
         machine: M,
+        user: &Csr<T>,
         matrix: Csr<T>,
         operator: Operator<M::Vector>,
         settings: Settings,
-        scheduler: Scheduler,
+        found: Findings,
     ) -> Self {
+        let Options { solves, values_change, .. } = settings.options;
+        let context = Context::here(&settings.profile, machine.class());
+        let is_reordered = user.domain() != matrix.domain();
         PlannedSolver {
             machine,
+            user_order: is_reordered.then(|| UserOrder::new(user.source(), matrix.source())),
             matrix: Arc::new(matrix),
-            user_order: None,
             settings,
-            scheduler,
+            scheduler: Scheduler::with(context, found, solves, values_change),
             symbolic: Arc::default(),
             cancel: None,
             watch: Arc::new(Mutex::new(Watcher::new())),
             running: None,
             operator: Some(operator),
             kept: None,
-            begins: None,
+            begins: Begins::default(),
             residual: None,
             report: Report::default(),
             attempts: vec![],
         }
     }
 
-    /// Ends a solve, as a rule within 0.2 s, when another thread cancels the token, even while a preconditioner is built. Set it before
-    /// the first solve.
+    /// Ends a solve when another thread cancels the token, as a rule within 0.2 s, also during a setup. Set it before the first solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -172,8 +167,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self
     }
 
-    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. It may change in [`PlannedSolver::solve`] and
-    /// [`PlannedSolver::solve_from`], which may reorder the matrix.
+    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. `solve` and `solve_from`, which may reorder the matrix, may change it.
     pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
         Ok(self.operator()?.domain())
     }
@@ -226,25 +220,27 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     fn solve_host(&mut self, b: &[T], x0: Option<&[T]>) -> Result<Solved<T>> {
-        let space = self.space()?.clone();
-        for (what, vector) in [("`b`", Some(b)), ("`x0`", x0)] {
-            if let Some(got) = vector.map(<[T]>::len).filter(|&got| got != space.len()) {
-                let expected = space.len();
-                return Err(krysp_solvers::Error::Size { what, got, of: "`A`'s rows", expected }.into());
-            }
-        }
-        let (mut rhs, mut x) = (space.zeros()?, space.zeros()?);
+        self.check_length("`b`", b)?;
+        let space = self.space()?;
         let declarations = &self.settings.options.declarations;
         let (b, removed) = declarations.without_null_space(b);
-        space.load(&b, &mut rhs)?;
-        if let Some(x0) = x0 {
-            space.load(&declarations.without_null_space(x0).0, &mut x)?;
-        }
+        let rhs = loaded(space, &b)?;
+        let mut x = match x0 {
+            Some(x0) => {
+                self.check_length("`x0`", x0)?;
+                loaded(space, &declarations.without_null_space(x0).0)?
+            }
+            None => space.zeros()?,
+        };
         self.solve_on(&rhs, &mut x, true)?;
         self.report.removed = removed;
-        let mut host = vec![T::default(); b.len()];
-        x.space().clone().store(&x, &mut host)?;
-        Ok(Solved { x: host, report: self.report.clone(), attempts: self.attempts.clone() })
+        Ok(Solved { x: stored(&x)?, report: self.report.clone(), attempts: self.attempts.clone() })
+    }
+
+    pub(super) fn check_length(&self, what: &'static str, vector: &[T]) -> Result<()> {
+        let (got, expected) = (vector.len(), self.space()?.len());
+        let wrong = krysp_solvers::Error::Size { what, got, of: "`A`'s rows", expected };
+        if got == expected { Ok(()) } else { Err(wrong.into()) }
     }
 
     /// The source of the matrix that was given to the plan.
@@ -271,7 +267,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Some(order) => order.refresh(values, matrix)?,
             None => matrix.source().check_entries(values)?,
         }
-        (self.settings.singular, self.begins) = (false, None);
+        (self.settings.singular, self.begins) = (false, Begins::default());
         let (running, operator) = (&mut self.running, &mut self.operator);
         let refresh = |values: &[T]| match (running, operator) {
             (Some((_, running)), _) => running.operators_mut().0.fill(values),
@@ -340,7 +336,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.unmount();
         let Some(operator) = self.operator.take() else { return Err(Error::NoOperator) };
         let method = self.scheduler.found.candidates[index].method;
-        self.running = Some((index, solver(method, operator, m, self.cancel.as_ref(), &self.watch)));
+        let solver = AnySolver::new(method, operator, m, self.cancel.as_ref(), &self.watch);
+        self.running = Some((index, solver));
         self.note_built();
         Ok(())
     }
@@ -352,8 +349,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.scheduler.keep_built(&[running, kept].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    /// Reports the memory of the running preconditioner (of candidate `index`) to the scheduler, which estimates the work of an iteration from
-    /// it.
+    /// Reports the memory of the running preconditioner to the scheduler, which estimates the work of an iteration from it.
     pub(super) fn note_factors(&mut self, index: usize) {
         let Some((_, running)) = &self.running else { return };
         let bytes_per_entry = size_of::<T>() + size_of::<u32>();
@@ -361,11 +357,17 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.scheduler.note_factors(index, stored);
     }
 
-    /// Takes the running solver apart. Its preconditioner is kept if it was expensive to build; one is kept at a time.
-    pub(super) fn unmount(&mut self) {
-        let Some((old, running)) = self.running.take() else { return };
+    /// Takes the running solver apart. Returns its preconditioner, and the index of its candidate.
+    pub(super) fn take_apart(&mut self) -> Option<(usize, AnyPreconditioner<T, M::Vector>)> {
+        let (index, running) = self.running.take()?;
         let (operator, m) = running.into_parts();
         self.operator = Some(operator);
+        Some((index, m))
+    }
+
+    /// Takes the running solver apart. Its preconditioner is kept if it was expensive to build; one is kept at a time.
+    pub(super) fn unmount(&mut self) {
+        let Some((old, m)) = self.take_apart() else { return };
         let one = &self.scheduler.found.candidates[old];
         // on a GPU, the host takes long for `Jacobi`, too, but any other one is more expensive
         let gives_way = one.preconditioner == Preconditioner::Jacobi && self.kept.is_some();
@@ -374,16 +376,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended, and
-    /// `Ilut` refused, after `most` multiplications.
+    /// Builds the preconditioner of a candidate, and mounts both. `Lu` is suspended, and `Ilut` refused, after `most` multiplications.
     pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
         let started = Instant::now();
         self.unmount();
         let candidate = &self.scheduler.found.candidates[index];
-        let mut begins = self.begins.take();
+        let mut begins = take(&mut self.begins);
         let mut symbolic = self.symbolic.lock().unwrap_or_else(PoisonError::into_inner);
         if let (true, Some(Ok(known))) = (candidate.preconditioner.is_complete(), &*symbolic) {
-            begins.get_or_insert_default().order = Some(known.order().to_vec());
+            begins.order = Some(known.order().to_vec());
         }
         let ordered = symbolic.take_if(|_| candidate.preconditioner == Preconditioner::Cholesky);
         drop(symbolic);
@@ -400,7 +401,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let m = built.inspect_err(|error| {
             self.settings.singular |= matches!(error, Error::Singular { .. });
             let end = AttemptEnd::NotBuilt(error.to_string());
-            self.attempts.push(Attempt::new(candidate, started.elapsed(), f64::NAN, end));
+            self.attempts.push(Attempt { setup: started.elapsed(), ..Attempt::new(candidate, end) });
         });
         self.note_built();
         let m = m?;
@@ -408,11 +409,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.note_factors(index);
         Ok(started.elapsed())
     }
-}
-
-/// The order of the user's entries in `own`, if `own` is the user's matrix in another order.
-pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrder<T>> {
-    (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
 }
 
 #[cfg(test)]

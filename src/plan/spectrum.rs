@@ -127,9 +127,7 @@ impl fmt::Display for Spectrum {
             Spectrum::Positive { steps, .. } => {
                 write!(f, "no negative direction found in {steps} Lanczos steps")?;
                 match self.condition() {
-                    Some(condition) => {
-                        write!(f, "; condition about {condition:.0e} when scaled by the diagonal")
-                    }
+                    Some(ratio) => write!(f, "; condition about {ratio:.0e} when scaled by the diagonal"),
                     None => write!(f, "; too few steps to estimate the condition"),
                 }
             }

@@ -1,9 +1,8 @@
 //! Actions, events, and the state of a scheduler.
 
-use crate::plan::WorkUnits;
-use crate::plan::candidates::Candidate;
 use crate::plan::costs::Factorization;
 use crate::plan::monitor::Estimate;
+use crate::plan::{Candidate, WorkUnits};
 use crate::saved::saved;
 
 /// An instruction to the executor.
@@ -14,8 +13,8 @@ pub(in crate::plan) enum Action {
     /// Reorder the matrix if that makes the reads of `x` more local; if many solves were announced, choose its format and its ordering by
     /// measured times of products. The expected work `ahead` limits what measuring may cost.
     Rearrange { ahead: WorkUnits },
-    /// Build a preconditioner; after work `limit` `Lu` is suspended, and `Ilut` refused.
-    Build { index: usize, limit: WorkUnits },
+    /// Build a preconditioner; after the work `Scheduler::limit` `Lu` is suspended, and `Ilut` refused.
+    Build { index: usize },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },
     /// Iterate, with the monitor of `Scheduler::monitor`.
@@ -117,8 +116,7 @@ pub(super) struct Solve {
     pub(super) tested: bool,
     /// Whether any candidate has run.
     pub(super) ran: bool,
-    /// The candidate whose next run continues after a renewal in the middle of the solve: only the work of that run is taken as
-    /// its cost.
+    /// The candidate that continues after a renewal in the middle of the solve: only the work of its next run counts as its cost.
     pub(super) renewed: Option<usize>,
     /// Whether Jacobi is tried again, to find out whether it has become the fastest.
     pub(super) trial: bool,
