@@ -84,6 +84,8 @@ pub struct GmresState<V: Vector> {
     v: V,
     /// `M⁻¹ v` of the last step.
     pub(crate) z: V,
+    /// Place of the last step in its cycle.
+    last: usize,
     pub(crate) y: Vec<V::Elem>,
     least_squares: LeastSquares,
 }
@@ -181,6 +183,7 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
             w: space.zeros()?,
             v: space.zeros()?,
             z: space.zeros()?,
+            last: 0,
             y: Vec::with_capacity(steps),
             least_squares: LeastSquares::new(steps),
         })
@@ -201,6 +204,7 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
+        state.last = place;
         let GmresState { basis, w, v, z, .. } = state;
         let k = place + 1;
         basis.load(place, v);
@@ -232,9 +236,9 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
         if state.minimiser().is_empty() {
             return Ok(());
         }
-        let GmresState { basis, v, z, y, .. } = state;
-        // after one step `z` is M⁻¹ v₀, unless further steps are in flight: a direct solver is applied once
-        if let ([y], 1) = (&y[..], V::Steps::LAG) {
+        let GmresState { basis, v, z, y, last, .. } = state;
+        // a direct solver is applied once: `z` is M⁻¹ v₀ if no second step was made, also none that broke down or is in flight
+        if let ([y], 0, 1) = (&y[..], *last, V::Steps::LAG) {
             x.axpy(&(*y).into(), z);
             return Ok(());
         }

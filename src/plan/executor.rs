@@ -134,7 +134,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
             let (event, index) = match action {
                 Action::Analyse => {
-                    (Event::Analysed(Factorization::analysed(&self.matrix, &self.symbolic)), 0)
+                    let started = Instant::now();
+                    let factorization = Factorization::analysed(&self.matrix, &self.symbolic);
+                    task.setup += started.elapsed();
+                    (Event::Analysed(factorization), 0)
                 }
                 Action::Rearrange { ahead } => (Event::Rearranged(self.rearrange(ahead, task)?), 0),
                 Action::Build { index } | Action::Renew { index } if self.lacks_time(index, task) => {
@@ -229,7 +232,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn is_beyond_limit(&self, index: usize, limit: WorkUnits) -> bool {
         match self.scheduler.found.candidates[index].preconditioner {
             Preconditioner::Lu => self.begins.is_suspended(),
-            Preconditioner::Ilut | Preconditioner::Ldl => limit < WorkUnits::INFINITE,
+            Preconditioner::Ilut => limit < WorkUnits::INFINITE,
             _ => false,
         }
     }

@@ -74,7 +74,7 @@ impl Watcher {
             Verdict::Analyse => {
                 let started = Instant::now();
                 let alternatives = self.analyse.take().map(|analyse| analyse());
-                self.ordering = started.elapsed();
+                self.ordering += started.elapsed();
                 self.monitor.analysed(alternatives, progress)
             }
             verdict => verdict,

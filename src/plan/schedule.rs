@@ -44,8 +44,8 @@ const CHEAP: f64 = 0.05;
 /// Number of announced solves from which on formats and orderings are compared by measured times. Not measured.
 pub(super) const MANY: usize = 100;
 
-/// Work of one thread of the host to reorder the matrix (45 to 130 units of two threads were measured), or to convert it to the formats that are compared (10 to 30 units
-/// each). For a GPU the host does both, too: a conversion of `heat_sink_transient_80k` took 26 ms beside an H200, where this is 34 ms.
+/// Work of one thread of the host to reorder the matrix (45 to 130 units of two threads were measured), or to convert it to the formats
+/// that are compared (10 to 30 units each). For a GPU the host does both, too: a conversion of `heat_sink_transient_80k` took 26 ms beside an H200, where this is 34 ms.
 const REARRANGING: WorkUnits = WorkUnits(90.0);
 
 /// A resumed attempt has failed if, when it is stopped again, its residual is above this fraction of that at its suspension. A guess.
@@ -153,9 +153,14 @@ impl Scheduler {
                 self.found.spent += spent;
                 let candidate = &mut self.found.candidates[index];
                 let costs = &mut candidate.costs;
-                // as much work again is expected; `Ilut` and `Ldl` begin from the start
-                let more = if candidate.preconditioner == Preconditioner::Lu { spent } else { spent * 2.0 };
+                // as much work again is expected; `Ilut` begins from the start
+                let is_ilut = candidate.preconditioner == Preconditioner::Ilut;
+                let more = if is_ilut { spent * 2.0 } else { spent };
                 (costs.setup, costs.refresh) = (more, costs.refresh.max(more));
+                // a trial that was refused is not repeated in this solve
+                if is_ilut && self.is_trial() {
+                    self.solve.states[index] = State::Failed;
+                }
                 self.proceed()
             }
             Event::NotBuilt { indefinite } => {

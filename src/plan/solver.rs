@@ -376,7 +376,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Builds the preconditioner of a candidate, and mounts both. `Lu` is suspended, and `Ilut` refused, after `most` multiplications.
+    /// Builds the preconditioner of a candidate, and mounts the candidate. After `most` multiplications `Lu` is suspended, and `Ilut` refused;
+    /// `Ldl` is refused before its factorization if that is expected to take more.
     pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
         let started = Instant::now();
         self.unmount();

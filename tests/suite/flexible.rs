@@ -4,7 +4,7 @@ use crate::truth::{check, norm, residual};
 use krysp::solvers::OperatorFn;
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    BasicVector, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Outcome, Solution,
+    BasicVector, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Lu, Outcome, Solution,
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,4 +129,28 @@ fn inner_solves_precondition() {
         assert!(flexible.report.converged() && 3 * flexible.report.iterations < alone);
         assert!(!plain.report.converged() || plain.report.iterations > 4 * flexible.report.iterations);
     }
+}
+
+#[test]
+fn gmres_applies_a_direct_solver_once() {
+    let (a, b) = poisson();
+    let (lu, calls) = (Lu::new(&a).unwrap(), AtomicUsize::new(0));
+    let m = OperatorFn::new(a.domain(), a.range(), |r: &HostVector<f64>, z: &mut HostVector<f64>| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        lu.apply(r, z)
+    });
+    let Solution { x, report } = Gmres::new(&a).preconditioner(m).rtol(1e-10).solve(&b).unwrap();
+    assert!(report.converged() && report.iterations == 1, "{report}");
+    assert!(residual(&a, &x, &b) <= 1e-10 * norm(&b));
+    assert_eq!(calls.into_inner(), 1);
+}
+
+#[test]
+fn gmres_keeps_the_first_step_if_the_second_breaks_down() {
+    // the second column is twice the first, so that the least residual of all `x` is √½
+    let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 1.0), (1, 1, 2.0)]).unwrap();
+    let b = [1.0, 0.0];
+    let Solution { x, report } = Gmres::new(&a).solve(&b).unwrap();
+    assert!(!report.converged(), "{report}");
+    assert!(residual(&a, &x, &b) < 0.71, "{x:?}");
 }

@@ -71,8 +71,8 @@ impl BlockArrays {
         let halos = halos.with_min_len(blocks.div_ceil(2 * rayon::current_num_threads()));
         let halos =
             halos.map_init(|| vec![u32::MAX; n], |place, block| block.fill(pattern, lanes, place, &fits));
-        for (rows, halo) in (0..).zip(halos.collect::<Option<Vec<_>>>()?) {
-            let own = (arrays.rows[rows + 1] - arrays.rows[rows]) as usize;
+        for (block, halo) in (0..).zip(halos.collect::<Option<Vec<_>>>()?) {
+            let own = (arrays.rows[block + 1] - arrays.rows[block]) as usize;
             arrays.window = arrays.window.max(own + halo.len());
             arrays.halo.extend(halo);
             arrays.halo_first.push(arrays.halo.len() as u32);
@@ -81,7 +81,7 @@ impl BlockArrays {
     }
 }
 
-/// The part of one block: its rows, its slots, and the ends of its slices in groups of 32 slots, after their start.
+/// The part of one block: its rows, its slots, and the offsets of its slices in groups of 32 slots, the end of the last one included.
 struct Block<'a> {
     rows: Range<usize>,
     slices: &'a [u32],

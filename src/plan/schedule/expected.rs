@@ -13,7 +13,8 @@ const SPREAD: [(f64, f64); 5] = [(0.25, 0.05), (0.5, 0.2), (1.0, 0.5), (2.0, 0.2
 const CERTAIN: [(f64, f64); 1] = [(1.0, 1.0)];
 
 /// Building `Lu` is suspended after the work `max(OVERRUN * setup, OVERRUN * other, ahead * other)`, where `setup` is its estimated
-/// setup, `other` the cost of a solve with the best other candidate, and `ahead` the number of solves ahead. A guess.
+/// setup, `other` the cost of a solve with the best other candidate, and `ahead` the number of solves ahead. `Ldl` is refused if its
+/// factorization is expected to take more. A guess.
 const OVERRUN: f64 = 3.0;
 
 /// Building `Ilut`, which cannot be resumed, ends after the work `max(REFUSED * setup, ahead * other)`, and after `REFUSED * setup` if another
@@ -209,7 +210,13 @@ impl Scheduler {
         by_host(REARRANGING, &self.context.profile, self.context.class)
     }
 
-    /// Work after which building `Lu` is suspended, and `Ilut` refused.
+    /// Whether a candidate that has not failed has solved an earlier system, so that others are tried without need.
+    pub(super) fn is_trial(&self) -> bool {
+        (0..self.found.records.len())
+            .any(|index| self.found.records[index].solves > 0 && !self.has_failed_before(index))
+    }
+
+    /// Work after which building `Lu` is suspended, and `Ilut` and `Ldl` are refused, `Ldl` before its factorization.
     pub(in crate::plan) fn limit(&self, index: usize) -> WorkUnits {
         if self.is_alone() {
             return WorkUnits::INFINITE;
@@ -218,10 +225,9 @@ impl Scheduler {
         let ahead = self.ahead();
         let candidate = &self.found.candidates[index];
         let setup = candidate.costs.setup;
-        let needed = self.found.records.iter().all(|record| record.solves == 0);
         match candidate.preconditioner {
-            Preconditioner::Ilut if needed => (setup * REFUSED).max(other * ahead),
-            Preconditioner::Ilut => setup * REFUSED,
+            Preconditioner::Ilut if self.is_trial() => setup * REFUSED,
+            Preconditioner::Ilut => (setup * REFUSED).max(other * ahead),
             _ => (setup.max(other) * OVERRUN).max(other * ahead),
         }
     }
@@ -243,10 +249,10 @@ impl Scheduler {
         }
     }
 
-    /// Corrects the expected work of an iteration for computed factors: `stored` is their memory divided by that of a value and a
-    /// `u32` index. Multifrontal factors store no index for each entry, so that in `f64` two thirds of their entries are counted.
+    /// Corrects the expected work of an iteration for computed factors of `Ilut`, or of `Lu` by columns: `stored` is their memory divided by
+    /// that of a value and a `u32` index.
     pub(in crate::plan) fn note_factors(&mut self, index: usize, stored: f64) {
-        self.found.candidates[index].note_factors(&self.context, stored);
+        self.found.candidates[index].note_factors(&self.context, self.found.factorization, stored);
     }
 
     /// The alternatives to a running candidate; the last one is the upper limit of costs.
@@ -364,7 +370,7 @@ mod tests {
         assert!(limit >= setup * 2.0, "{limit:?} {setup:?}");
         let next = scheduler.next(Event::Suspended, index);
         assert_eq!(scheduler.found.candidates[index].costs.setup, limit * 2.0);
-        assert!(!matches!(next, Action::Build { index: at, .. } if at == index), "{next:?}");
+        assert!(!matches!(next, Action::Build { index: at } if at == index), "{next:?}");
         assert!(scheduler.limit(index) >= limit * 2.0);
     }
 

@@ -467,7 +467,7 @@ fn time_steps_cost_little_more_than_the_best_fixed_configuration() {
         for (announced, class) in [false, true].into_iter().flat_map(|one| [(one, HOST), (one, GPU)]) {
             let (ratio, text) = time_steps(class, announced, &jacobi);
             println!("{name}, {class:?}, announced: {announced}: {ratio:.3}\n{text}");
-            assert!(ratio < 1.3, "{name}, {class:?}, announced: {announced}: {ratio}\n{text}");
+            assert!(ratio < 1.4, "{name}, {class:?}, announced: {announced}: {ratio}\n{text}");
         }
     }
 }

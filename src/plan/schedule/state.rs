@@ -13,7 +13,7 @@ pub(in crate::plan) enum Action {
     /// Reorder the matrix if that makes the reads of `x` more local; if many solves were announced, choose its format and its ordering by
     /// measured times of products. The expected work `ahead` limits what measuring may cost.
     Rearrange { ahead: WorkUnits },
-    /// Build a preconditioner; after the work `Scheduler::limit` `Lu` is suspended, and `Ilut` refused.
+    /// Build a preconditioner; after the work `Scheduler::limit` `Lu` is suspended, and `Ilut` and `Ldl` are refused.
     Build { index: usize },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },

@@ -110,7 +110,7 @@ impl<T: Real> Ldl<T> {
     }
 
     /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected
-    /// memory, or which is expected to take more than `multiplications`. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been
+    /// memory, or one that is expected to take more than `multiplications`. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been
     /// computed.
     pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>, multiplications: f64) -> Result<Ldl<T>> {
         let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);

@@ -44,7 +44,7 @@ fn decisions_cost_little_more_than_the_best_in_hindsight() {
         println!("{ratio:.2} {} {best:.0}: {}", system.name, replayed.attempts);
         logs.push(ratio.ln());
     }
-    assert!(mean(&logs) < 1.25);
+    assert!(mean(&logs) < 1.35);
 }
 
 #[test]
