@@ -277,7 +277,10 @@ impl Scheduler {
             }
             Some(best) => {
                 let cost = self.cost(best);
-                let worth = |index| unknown(index) && self.is_worth_trying(index, cost);
+                // complete factorizations do not wait: their cost does not depend on definiteness
+                let complete = |index: usize| self.found.candidates[index].preconditioner.is_complete();
+                let possible = |index| soon(index) || unknown(index) && complete(index);
+                let worth = |index| possible(index) && self.is_worth_trying(index, cost);
                 self.cheapest(worth).or(Some(best))
             }
             None => self.cheapest(soon).or_else(|| self.cheapest(unknown)),

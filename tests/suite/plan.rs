@@ -279,10 +279,11 @@ fn suspended_attempts_are_resumed() {
     );
 }
 
-/// The setup of `Ldl` is half the work of that of `Lu`. `Lu` is left for many solves with small factors, and for singular matrices.
+/// `Ldl` computes one triangle of the fronts of which `Lu` computes two. `Lu` is left for small factors, which it computes by columns, and
+/// for singular matrices.
 #[test]
 fn symmetric_indefinite_systems_are_factorized_by_ldl() {
-    let laplace = krysp::gallery::poisson::<f64>(&[50, 50]).unwrap();
+    let laplace = krysp::gallery::poisson::<f64>(&[90, 90]).unwrap();
     let shifted: Vec<f64> = laplace.triplets().map(|(i, j, v)| if i == j { v - 0.7 } else { v }).collect();
     let helmholtz = laplace.with_values(&shifted).unwrap();
     let b = vec![1.0; helmholtz.rows()];
