@@ -380,3 +380,58 @@ fn a_failed_refresh_of_cholesky_leaves_no_factors() {
     cholesky.refresh(&a).unwrap();
     assert_eq!(applied(&cholesky), expected);
 }
+
+/// Nodes of a square grid of conductors of very different conductance, some of which are short-circuited in pairs by ideal operational
+/// amplifiers: each has a column for its output current and a row that makes two voltages equal. Controlled current sources make the
+/// matrix unsymmetric.
+fn amplifiers(side: usize, count: usize, seed: u64) -> Csr<f64> {
+    let mut state = seed;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let n = side * side;
+    let mut entries = vec![];
+    let mut conductor = |i: usize, j: usize, g: f64| {
+        entries.extend([(i, i, g), (j, j, g), (i, j, -g), (j, i, -g)]);
+    };
+    for node in 0..n {
+        if node % side + 1 < side {
+            conductor(node, node + 1, 10f64.powf(-6.0 * random()));
+        }
+        if node + side < n {
+            conductor(node, node + side, 10f64.powf(-6.0 * random()));
+        }
+    }
+    entries.extend((0..n).map(|node| (node, node, 1e-9)));
+    for _ in 0..5 * count {
+        let ([i, j, k, l], g) =
+            ([(); 4].map(|()| (n as f64 * random()) as usize), 10f64.powf(-1.0 - 7.0 * random()));
+        entries.extend([(i, k, g), (i, l, -g), (j, k, -g), (j, l, g)]);
+    }
+    let mut nodes: Vec<usize> = (0..n).collect();
+    for at in 0..3 * count {
+        nodes.swap(at, at + ((n - at) as f64 * random()) as usize);
+    }
+    for (amplifier, of) in nodes[..3 * count].chunks(3).enumerate() {
+        let extra = n + amplifier;
+        entries.extend([(of[0], extra, 1.0), (extra, of[1], 1.0), (extra, of[2], -1.0)]);
+    }
+    Csr::from_triplets(n + count, n + count, &entries).unwrap()
+}
+
+#[test]
+fn circuits_of_ideal_amplifiers_are_not_called_singular() {
+    let mut by_columns = 0;
+    for seed in 1..6 {
+        let a = amplifiers(30, 20, seed);
+        let lu = Lu::new(&a).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        by_columns += usize::from(!lu.report().by_fronts);
+        let x: Vec<f64> = (0..a.rows()).map(|i| (i as f64 * 0.01).sin()).collect();
+        let mut b = vec![0.0; a.rows()];
+        a.triplets().for_each(|(i, j, value)| b[i] += value * x[j]);
+        let solution = Gmres::new(&a).preconditioner(lu).rtol(1e-12).solve(&b).unwrap();
+        check(&a, &b, 1e-12, &solution);
+    }
+    assert!(by_columns > 0, "none of the circuits needs pivots in other rows");
+}

@@ -103,6 +103,8 @@ pub(super) struct Progress<T> {
     steps: Vec<Range<usize>>,
     pieces: Vec<Piece<T>>,
     rests: Vec<Mutex<Option<Rest<T>>>>,
+    /// Number of delays of pivots: each counts in every front that delays it.
+    delayed: AtomicUsize,
     /// Maximum bytes of the factors, and of each front.
     most: usize,
 }
@@ -139,8 +141,19 @@ impl<T: Real> Progress<T> {
             steps: tree.steps(),
             pieces: vec![],
             rests,
+            delayed: AtomicUsize::new(0),
             most: usize::MAX,
         }
+    }
+
+    /// Whether columns have no pivot.
+    pub(super) fn is_deficient(&self) -> bool {
+        self.pieces.iter().any(|piece| !piece.missing_columns.is_empty())
+    }
+
+    /// Number of delays of pivots so far.
+    pub(super) fn delayed(&self) -> usize {
+        self.delayed.load(Ordering::Relaxed)
     }
 
     /// Sets the limit: [`run`](Progress::run) returns an error if the factors, or a front, take more than `most`
@@ -175,7 +188,7 @@ impl<T: Real> Progress<T> {
             end += 1;
         }
         let [held, stored] = self.bytes().map(AtomicUsize::new);
-        let Progress { kind, row_scale, column_scale, steps, pieces, rests, most, .. } = self;
+        let Progress { kind, row_scale, column_scale, steps, pieces, rests, delayed, most, .. } = self;
         let [first, next] = &tree.children().into();
         let idle: Mutex<Vec<Workspace<T>>> = Mutex::default();
         let work = Work {
@@ -190,6 +203,7 @@ impl<T: Real> Progress<T> {
             budget,
             held: &held,
             stored: &stored,
+            delayed,
             most: *most,
             phase: &phase,
         };
@@ -261,6 +275,8 @@ struct Work<'a, T: Real> {
     held: &'a AtomicUsize,
     /// Bytes of factors.
     stored: &'a AtomicUsize,
+    /// Number of delays of pivots.
+    delayed: &'a AtomicUsize,
     /// Maximum bytes of the factors, and of each front.
     most: usize,
     phase: &'a Phase,

@@ -6,6 +6,7 @@ use crate::numbers::Real;
 use crate::preconditioners::direct::order::Pivoting;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_solvers::Element;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 impl<T: Real> Work<'_, T> {
@@ -55,6 +56,7 @@ impl<T: Real> Work<'_, T> {
         };
         let [rows, columns] = [0, 1].map(kept);
         let column_at = |column: usize| columns.get(column).copied().unwrap_or(pivots + column);
+        self.delayed.fetch_add(front.summed - pivots - null.len(), Ordering::Relaxed);
         self.take(left * left * size_of::<T>())?;
         let mut rest = self.budget.buffer(left * left)?;
         let (rounding, parts) = (self.pivoting.rounding::<T>(), tasks(left * left).min(left));

@@ -44,7 +44,7 @@ pub(super) struct Progress<T> {
     largest: T,
     /// First step of each diagonal block, then the number of steps.
     blocks: Vec<u32>,
-    /// Number of entries of each row of the matrix; empty if there are preferred rows.
+    /// Number of entries of each row of the matrix; empty if they do not count in the choice of pivots.
     lengths: Vec<u32>,
     upper: Triangle<T>,
     pivots: Vec<T>,
@@ -73,8 +73,8 @@ pub(super) struct Progress<T> {
 }
 
 impl<T: Real> Progress<T> {
-    /// Prepares the elimination. `scale` has a factor for each row, `lengths` the number of entries of each row, or nothing if there are
-    /// preferred rows; `expected` is the predicted number of entries of each triangle.
+    /// Prepares the elimination. `scale` has a factor for each row, `lengths` the number of entries of each row, or nothing if pivots in
+    /// short rows are not preferred; `expected` is the predicted number of entries of each triangle.
     pub(super) fn new(
         scale: Vec<T>,
         lengths: Vec<u32>,
@@ -262,7 +262,7 @@ impl<T: Real> Progress<T> {
         let preferred = order.preferred.get(column as usize).copied();
         let is_candidate =
             |row: &u32| self.found_by[*row as usize] == column && self.step_of[*row as usize] == NONE;
-        let lengths = preferred.is_none().then_some(&*self.lengths);
+        let lengths = (!self.lengths.is_empty()).then_some(&*self.lengths);
         choose(&self.fresh, &self.x, preferred.filter(is_candidate), lengths)
     }
 

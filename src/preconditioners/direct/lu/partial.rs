@@ -34,6 +34,10 @@ const MOST_FILL: f64 = 3.0;
 /// and `rajat19`, which do not need one, have 0.55 to 0.85 times the predicted entries.
 const UNMATCHED_FILL: f64 = 1.0;
 
+/// Fraction of the pivots that fronts delay from which on a missing pivot may be due to rounding, and the columns are eliminated one by
+/// one, with the largest entries as pivots. Circuits of ideal operational amplifiers, which are regular, delay 0.6. A guess.
+const DELAYED: f64 = 0.25;
+
 /// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
 /// (guess).
 const DENSE: f64 = 8.0;
@@ -319,37 +323,45 @@ impl<T: Real> PartialLu<T> {
     /// complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
-        while let Method::Columns { order, progress, may_change, fronts } = method {
-            let until = progress.work + most;
-            match progress.run(&prepared.columns, order, *pivoting, *budget, until) {
-                // fronts may need less memory
-                Err(Error::Memory { .. }) if *may_change => {}
-                Err(Error::Singular { .. }) if prepared.may_match() => {}
-                Ok(true) if prepared.may_match() && progress.is_deficient() => {}
-                Ok(false) if *may_change && progress.work <= until => {}
-                complete => return complete,
+        loop {
+            match method {
+                Method::Columns { order, progress, may_change, fronts } => {
+                    let until = progress.work + most;
+                    match progress.run(&prepared.columns, order, *pivoting, *budget, until) {
+                        // fronts may need less memory
+                        Err(Error::Memory { .. }) if *may_change => {}
+                        Err(Error::Singular { .. }) if *may_change && prepared.may_match() => {}
+                        Ok(true) if *may_change && prepared.may_match() && progress.is_deficient() => {}
+                        Ok(false) if *may_change && progress.work <= until => {}
+                        complete => return complete,
+                    }
+                    let fronts = *fronts;
+                    // releases the old factors before memory for new ones is reserved
+                    let starts = vec![0, csr.rows() as u32];
+                    **progress = columns::Progress::new(prepared.row_scale(), vec![], starts, 0, *budget);
+                    *method = if prepared.may_match() {
+                        prepared.match_rows(csr)?;
+                        Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
+                    } else {
+                        Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
+                    };
+                }
+                Method::Fronts { tree, progress } => {
+                    let complete = progress.run(tree, &prepared.columns, *pivoting, *budget, DENSE * most);
+                    let is_deficient = match &complete {
+                        Err(Error::Singular { .. }) => true,
+                        Ok(complete) => *complete && progress.is_deficient(),
+                        _ => false,
+                    };
+                    if !is_deficient || (progress.delayed() as f64) < DELAYED * csr.rows() as f64 {
+                        return complete;
+                    }
+                    // scaled to match, entries of very different magnitudes meet, which causes the delays
+                    *prepared = Prepared::new(csr)?;
+                    let choice = prepared.any_rows(csr, *pivoting)?;
+                    *method = Method::of(choice, csr, prepared, (*budget, None), true)?;
+                }
             }
-            *method = if prepared.may_match() {
-                let fronts = *fronts;
-                // releases the old factors before memory for new ones is reserved
-                **progress = columns::Progress::new(
-                    prepared.row_scale(),
-                    vec![],
-                    vec![0, csr.rows() as u32],
-                    0,
-                    *budget,
-                );
-                prepared.match_rows(csr)?;
-                Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
-            } else {
-                Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
-            };
-        }
-        match method {
-            Method::Fronts { tree, progress } => {
-                progress.run(tree, &prepared.columns, *pivoting, *budget, DENSE * most)
-            }
-            Method::Columns { .. } => Ok(false),
         }
     }
 
@@ -382,16 +394,28 @@ impl<T: Real> Method<T> {
             _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some(), known)?,
             _ => prepared.any_rows(csr, pivoting)?,
         };
-        match chosen {
+        Method::of(chosen, csr, prepared, (budget, fronts), false)
+    }
+
+    /// Starts the elimination. If `largest`, pivots in any row are the largest entries of their columns.
+    fn of(
+        choice: Choice,
+        csr: &Csr<T>,
+        prepared: &mut Prepared<T>,
+        (budget, fronts): (Budget, Option<bool>),
+        largest: bool,
+    ) -> Result<Method<T>> {
+        match choice {
             Choice::Columns(order, blocks, expected) => {
                 let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
-                let lengths = match order.preferred.is_empty() {
+                let lengths = match order.preferred.is_empty() && !largest {
                     true => csr.row_lengths().map(|length| length as u32).collect(),
                     false => vec![],
                 };
                 let scale = prepared.row_scale();
                 let progress = Box::new(columns::Progress::new(scale, lengths, starts, expected, budget));
-                Ok(Method::Columns { order, progress, may_change: symmetric, fronts })
+                let may_change = !order.preferred.is_empty();
+                Ok(Method::Columns { order, progress, may_change, fronts })
             }
             Choice::Fronts(expected) => {
                 prepared.match_rows(csr)?;
