@@ -167,9 +167,7 @@ fn in_host_memory<T: Real>(
             None => Cholesky::new(csr)?,
         }),
         Preconditioner::Ldl if factors.is_alone => Box::new(Ldl::new(csr)?),
-        Preconditioner::Ldl => {
-            Box::new(Ldl::as_expected(csr, factors.begins.order.as_deref(), factors.most)?)
-        }
+        Preconditioner::Ldl => Box::new(factors.begins.ldl(csr, factors.most)?),
         Preconditioner::Lu => Box::new(factors.begins.lu(csr, factors.most)?),
         Preconditioner::CuDss => {
             let expected = "CuDss factorizes on a GPU, so the device must be a GPU";

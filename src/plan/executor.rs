@@ -28,6 +28,10 @@ const SLOPE_SINGULAR: f64 = 0.375;
 /// Maximum number of iterations of an attempt, if the user sets no limit. Not measured; chosen so that other limits are reached first.
 pub(super) const ITERATIONS: usize = 100_000;
 
+/// A residual limit of at most this multiple of the tolerance, estimated in an iterative attempt, does not end a solve: complete
+/// factorizations ended below such an estimate by a factor of 1.6 (flat tetrahedra).
+const UNCERTAIN: f64 = 2.0;
+
 /// State of one solve.
 struct Task<'t, V> {
     b: &'t V,
@@ -167,12 +171,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Whether no other candidate can help: `b` is not finite, or the tolerance is beyond the precision.
+    /// Whether no other candidate can help: `b` is not finite, or the tolerance is beyond the precision, which is estimated.
     fn ends_here(&self) -> bool {
         let threshold = self.settings.options.rtol * self.report.rhs_norm;
         match &self.report.outcome {
             Outcome::NotFinite { what: "`b`" } => true,
-            Outcome::PrecisionLimit { limit, .. } => *limit > threshold,
+            Outcome::PrecisionLimit { limit, .. } => {
+                let is_direct = self.attempts.last().is_some_and(|one| one.preconditioner.is_complete());
+                *limit > if is_direct { threshold } else { UNCERTAIN * threshold }
+            }
             _ => false,
         }
     }
@@ -219,8 +226,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
             Err(Error::NoOperator) => Err(Error::NoOperator),
             Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
-            Err(Error::Unsuitable { .. }) if self.is_beyond_limit(index, limit) => Ok(Event::Suspended),
             Err(error) => {
+                if let (Error::Unsuitable { .. }, Some(event)) = (&error, self.beyond_limit(index, limit)) {
+                    return Ok(event);
+                }
                 let indefinite = matches!(error, Error::NotPositive { .. });
                 task.refused = Some(error);
                 Ok(Event::NotBuilt { indefinite })
@@ -228,12 +237,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Whether a preconditioner was refused because building it would exceed its limit.
-    fn is_beyond_limit(&self, index: usize, limit: WorkUnits) -> bool {
-        match self.scheduler.found.candidates[index].preconditioner {
-            Preconditioner::Lu => self.begins.is_suspended(),
-            Preconditioner::Ilut => limit < WorkUnits::INFINITE,
-            _ => false,
+    /// The event, if a preconditioner was refused because building it would exceed its limit.
+    fn beyond_limit(&self, index: usize, limit: WorkUnits) -> Option<Event> {
+        let preconditioner = self.scheduler.found.candidates[index].preconditioner;
+        let (profile, class) = (&self.settings.profile, self.machine.class());
+        let factorization = self.scheduler.found.factorization;
+        match preconditioner {
+            Preconditioner::Lu => self.begins.is_suspended().then_some(Event::Suspended),
+            Preconditioner::Ilut => (limit < WorkUnits::INFINITE).then_some(Event::Suspended),
+            Preconditioner::Ldl => {
+                let one = multiplications(preconditioner, WorkUnits(1.0), profile, factorization, class);
+                self.begins.ldl_needs().map(|needed| Event::Expensive(WorkUnits(needed / one)))
+            }
+            _ => None,
         }
     }
 

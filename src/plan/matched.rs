@@ -10,7 +10,7 @@ use crate::formats::{Csr, MatrixSource};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::check_space;
-use crate::preconditioners::{Ilut, IlutOptions, Lu, PartialLu, Refresh};
+use crate::preconditioners::{Ilut, IlutOptions, Ldl, Lu, OrderedLdl, PartialLu, Refresh};
 use crate::saved::{FileReader, FileWriter, Loaded};
 use crate::scaling::{Matching, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
@@ -35,12 +35,14 @@ impl<T: Real> Matched<T> {
     }
 }
 
-/// Results that factorizations of one matrix share: the elimination ordering, the matching, and a suspended complete factorization.
+/// Results that factorizations of one matrix share: the elimination ordering, the matching, and complete factorizations that were
+/// suspended.
 #[derive(Debug, Default)]
 pub(super) struct Begins<T: Real> {
     pub(super) order: Option<Vec<u32>>,
     scaling: Option<Scaling<T>>,
     suspended: Option<PartialLu<T>>,
+    ordered: Option<OrderedLdl<T>>,
 }
 
 impl<T: Real> Begins<T> {
@@ -54,6 +56,26 @@ impl<T: Real> Begins<T> {
         let inner = ilut(&scaling.matrix(csr)?, most)?;
         // new values may take somewhat more
         Ok(Matched { scaling, inner, most: 2.0 * most })
+    }
+
+    /// A symmetric factorization with at most `most` multiplications. If it is expected to take more, the error leaves it ordered.
+    pub(super) fn ldl(&mut self, csr: &Csr<T>, most: f64) -> Result<Ldl<T>> {
+        let ordered = match self.ordered.take() {
+            Some(ordered) => ordered,
+            None => OrderedLdl::new(csr, self.order.as_deref())?,
+        };
+        let work = ordered.work();
+        if work <= most {
+            return ordered.within_memory(csr);
+        }
+        self.ordered = Some(ordered);
+        let why = format!("it is expected to take {work:.1e} multiplications, more than {most:.1e}");
+        Err(Error::Unsuitable { format: "LDL", why })
+    }
+
+    /// Number of multiplications of a symmetric factorization that was left ordered.
+    pub(super) fn ldl_needs(&self) -> Option<f64> {
+        self.ordered.as_ref().map(OrderedLdl::work)
     }
 
     /// Whether a complete factorization has been suspended.

@@ -268,7 +268,9 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
                 Some(false) => !definite,
                 None => true,
             };
-            is_suitable && !(null_space && one.preconditioner.is_complete())
+            // `Lu` solves singular systems, the other complete factorizations do not
+            let is_regular = one.preconditioner.is_complete() && one.preconditioner != Preconditioner::Lu;
+            is_suitable && !(null_space && is_regular)
         });
         if let (Some(method), None) = (method, preconditioner) {
             list = with_method(&context, method, &list);

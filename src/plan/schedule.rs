@@ -163,6 +163,17 @@ impl Scheduler {
                 }
                 self.proceed()
             }
+            Event::Expensive(work) => {
+                // `Lu` of the same matrix takes as much at least
+                let alike = |one: &&mut Candidate| {
+                    matches!(one.preconditioner, Preconditioner::Ldl | Preconditioner::Lu)
+                        && one.costs.setup < work
+                };
+                for one in self.found.candidates.iter_mut().filter(alike) {
+                    (one.costs.setup, one.costs.refresh) = (work, work);
+                }
+                self.proceed()
+            }
             Event::NotBuilt { indefinite } => {
                 self.solve.indefinite |= indefinite;
                 self.fail(index);

@@ -384,7 +384,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let candidate = &self.scheduler.found.candidates[index];
         let mut begins = take(&mut self.begins);
         let mut symbolic = self.symbolic.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (true, Some(Ok(known))) = (candidate.preconditioner.is_complete(), &*symbolic) {
+        // the others compute an ordering of their own
+        let takes_order = match candidate.preconditioner {
+            Preconditioner::Cholesky => true,
+            Preconditioner::Ldl | Preconditioner::Lu => !self.settings.profile.takes_matching(),
+            _ => false,
+        };
+        let mut dissected = Ok(());
+        if let (true, Some(Ok(known))) = (takes_order, &mut *symbolic) {
+            dissected = known.dissect(&self.matrix);
             begins.order = Some(known.order().to_vec());
         }
         let ordered = symbolic.take_if(|_| candidate.preconditioner == Preconditioner::Cholesky);
@@ -394,7 +402,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             self.settings.profile.smooths_finest(self.machine.class(), self.scheduler.found.solves);
         let is_alone = self.scheduler.is_alone();
         let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, smooth_finest, known };
-        let built = self.operator().and_then(|operator| {
+        let built = dissected.and_then(|()| self.operator()).and_then(|operator| {
             let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)?;
             known.deflated(operator, m)
         });

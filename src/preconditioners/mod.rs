@@ -58,7 +58,7 @@ pub use direct::{Cholesky, DirectOptions, FactorReport, Inertia, Ldl, Lu};
 pub use direct::{CuDss, CuDssKind, CuDssReport};
 #[cfg(feature = "testing")]
 pub use direct::{EliminationOrder, elimination_order};
-pub(crate) use direct::{PartialLu, Symbolic, lu_by_fronts};
+pub(crate) use direct::{OrderedLdl, PartialLu, Symbolic, is_long, lu_by_fronts};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;

@@ -10,10 +10,10 @@ const NETWORK: f64 = 4.8;
 /// beams and shells, at most 0.07 for diffusion and elasticity.
 const ROUGH: f64 = 0.1;
 
-/// Σ length² over the rows, divided by that of rows of equal length, from which on a matrix is irregular. A guess: 0.6 to 1.5 on meshes,
-/// about 10 on graphs whose degrees follow a power law. On one of these, with 60,000 nodes, a setup of `Amg` takes 0.08 s, and 4 s with a
-/// smoothed finest prolongator.
-const IRREGULAR: f64 = 4.0;
+/// Σ length² over the rows, divided by that of rows of equal length, from which on a matrix is irregular: 0.6 to 1.9 on meshes and power
+/// networks, 3.3 and more on graphs whose degrees follow a power law. On one of these, with 60,000 nodes, a setup of `Amg` takes 0.1 s, and
+/// 2.5 s with a smoothed finest prolongator.
+const IRREGULAR: f64 = 2.5;
 
 /// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal, and a symmetric saddle point (8 to 57 on six
 /// systems from optimization, elasticity and flow, while four others were stopped); and where it mostly fails, for a symmetric matrix,
@@ -47,7 +47,7 @@ impl Profile {
     }
 
     /// Whether `Ldl` and `Lu` compute a matching: more than a fiftieth of the diagonal is small, and the pattern nearly symmetric.
-    pub(super) fn takes_matching(&self) -> bool {
+    pub(in crate::plan) fn takes_matching(&self) -> bool {
         50 * self.weak_diagonal > self.rows && 2 * self.mirrored >= self.off_diagonal
     }
 

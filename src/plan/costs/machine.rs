@@ -80,7 +80,7 @@ mod tests {
     fn limits_of_factorizations_depend_on_the_threads_that_compute_them() {
         let mut profile = Profile::of(&crate::gallery::poisson::<f64>(&[10; 3]).unwrap());
         (profile.rows, profile.entries) = (1_000_000, 7_000_000);
-        let large = Factorization { entries: 1e9, multiplications: 1e12, fronts: 1e5 };
+        let large = Factorization { entries: 1e9, multiplications: 1e12, fronts: 1e5, dissects: false };
         let most = |of, threads| {
             multiplications(of, WorkUnits(1.0), &profile, Some(large), MachineClass::Host { threads })
         };

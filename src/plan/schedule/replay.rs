@@ -98,7 +98,7 @@ fn systems() -> Vec<System> {
             systems.push(System {
                 name: fields[1].into(),
                 profile: profile(&floats(fields[2])),
-                factorization: Factorization { entries, multiplications, fronts },
+                factorization: Factorization { entries, multiplications, fronts, dissects: false },
                 inconsistent: fields[4] == "inconsistent",
                 histories: vec![],
             });

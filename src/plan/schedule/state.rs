@@ -34,6 +34,8 @@ pub(in crate::plan) enum Event {
     Built,
     /// Building was suspended, or refused, at its limit.
     Suspended,
+    /// A factorization was left ordered, because it is expected to take this work, more than its limit.
+    Expensive(WorkUnits),
     /// The time left is too short to build or renew a preconditioner that cannot be cancelled.
     TooLong,
     NotBuilt {

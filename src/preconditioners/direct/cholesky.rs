@@ -17,7 +17,7 @@ mod solves;
 
 use super::super::several::{alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
-use super::fill;
+use super::fill::{self, Reduced};
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Front, NONE, Tree, Units, Workspace};
 use super::{Budget, DirectOptions, FactorReport, Inertia, condition};
@@ -27,6 +27,7 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, Format};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
+use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
@@ -78,18 +79,63 @@ pub(crate) struct Symbolic {
     budget: Budget,
     pattern: Arc<Pattern>,
     tree: Tree,
+    /// The sum of the squared column lengths, if the order is that of minimum degree, and nested dissection may reduce the sum.
+    squares: Option<f64>,
 }
 
 impl Symbolic {
     /// Analyses the pattern of `A + Aᵀ`. Returns an error if the memory limit would be exceeded.
     pub(crate) fn new<T: Real>(csr: &Csr<T>, options: DirectOptions) -> Result<Symbolic> {
+        Symbolic::ordered(csr, options, true)
+    }
+
+    /// Like [`Symbolic::new`], but without nested dissection, which takes several times as long as minimum degree. It is left to
+    /// [`Symbolic::dissect`], unless the factor in the order of minimum degree exceeds the memory limit.
+    pub(crate) fn by_degree<T: Real>(csr: &Csr<T>, options: DirectOptions) -> Result<Symbolic> {
+        match Symbolic::ordered(csr, options, false) {
+            Err(Error::Memory { .. }) => Symbolic::new(csr, options),
+            other => other,
+        }
+    }
+
+    fn ordered<T: Real>(csr: &Csr<T>, options: DirectOptions, dissects: bool) -> Result<Symbolic> {
         check_square(NAME, csr)?;
-        let budget = Budget::new(NAME, options, csr.rows());
+        let (n, budget) = (csr.rows(), Budget::new(NAME, options, csr.rows()));
         let transposed = if is_mirrored(csr) { None } else { Some(transposed(csr)?) };
         let both = Both::new([csr, transposed.as_ref().unwrap_or(csr)]);
-        let expected = fill::reducing(csr.rows(), csr.nnz(), &both)?.expected(&both)?;
-        let tree = Tree::new(expected, &both, [size_of::<T>(); 2], budget)?;
-        Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
+        let (reduced, squares) = match dissects {
+            true => (fill::reducing(n, csr.nnz(), &both)?, None),
+            false => {
+                let reduced = Reduced::Ordered(minimum_degree::of_symmetric(n, csr.nnz(), &both)?);
+                let squares = reduced.work().map(|[_, squares]| squares);
+                (reduced, squares.filter(|&squares| fill::is_long(squares, n, csr.nnz())))
+            }
+        };
+        let tree = Tree::new(reduced.expected(&both)?, &both, [size_of::<T>(); 2], budget)?;
+        Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree, squares })
+    }
+
+    /// Whether nested dissection may reduce the work, and was not computed.
+    pub(crate) fn may_dissect(&self) -> bool {
+        self.squares.is_some()
+    }
+
+    /// Computes the order by nested dissection, and uses it if it reduces the work. `csr` has the analysed pattern. After an error the
+    /// order is that of minimum degree.
+    pub(crate) fn dissect<T: Real>(&mut self, csr: &Csr<T>) -> Result<()> {
+        let Some(squares) = self.squares else { return Ok(()) };
+        let transposed = if is_mirrored(csr) { None } else { Some(transposed(csr)?) };
+        let both = Both::new([csr, transposed.as_ref().unwrap_or(csr)]);
+        if let Some(expected) = fill::dissected(csr.rows(), csr.nnz(), &both, squares)? {
+            match Tree::new(expected, &both, [size_of::<T>(); 2], self.budget) {
+                Ok(tree) => self.tree = tree,
+                // the tree of minimum degree fits
+                Err(Error::Memory { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.squares = None;
+        Ok(())
     }
 
     /// The variable that is eliminated in each step.
@@ -131,7 +177,7 @@ impl<T: Real> Cholesky<T> {
     /// Factorizes a matrix with the pattern of a symbolic factorization.
     pub(crate) fn from_symbolic(csr: &Csr<T>, symbolic: Symbolic) -> Result<Cholesky<T>> {
         check_square(NAME, csr)?;
-        let Symbolic { budget, pattern, tree } = symbolic;
+        let Symbolic { budget, pattern, tree, .. } = symbolic;
         check_same_pattern(&pattern, csr)?;
         csr.check_finite()?;
         let numbers = budget.buffer(tree.numbers())?;

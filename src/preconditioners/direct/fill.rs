@@ -53,23 +53,31 @@ impl Reduced {
     }
 }
 
+/// Whether an order by minimum degree, whose columns have this sum of squared lengths, is compared with nested dissection. `pairs` is
+/// the approximate number of pairs of neighbours.
+pub(crate) fn is_long(squares: f64, n: usize, pairs: usize) -> bool {
+    squares >= WORK * pairs.max(n) as f64
+}
+
 /// Computes an elimination order by minimum degree, and, where the factorization takes long, by nested dissection;
-/// returns the one with the smaller sum. `expected` is the approximate number of pairs of neighbours. Patterns with dense
+/// returns the one with the smaller sum. `pairs` is the approximate number of pairs of neighbours. Patterns with dense
 /// variables, for which minimum degree does not count the work, are not dissected.
-pub(super) fn reducing(n: usize, expected: usize, neighbours: &(impl Neighbours + Sync)) -> Result<Reduced> {
-    let by_degree = || minimum_degree::of_symmetric(n, expected, neighbours);
-    let dissected = || Expected::new(dissection::of_symmetric(n, expected, neighbours)?, neighbours);
-    let squares = |ordered: &Ordered| ordered.work.map(|[_, squares]| squares);
-    let is_long = |work: f64| work >= WORK * expected.max(n) as f64;
-    let better = |by_degree: Ordered, dissected: Expected| match squares(&by_degree) {
-        Some(work) if work <= dissected.work()[1] => Reduced::Ordered(by_degree),
-        _ => Reduced::Analysed(dissected),
-    };
-    let by_degree = by_degree()?;
-    Ok(match squares(&by_degree).is_some_and(is_long) {
-        true => better(by_degree, dissected()?),
-        false => Reduced::Ordered(by_degree),
-    })
+pub(super) fn reducing(n: usize, pairs: usize, neighbours: &(impl Neighbours + Sync)) -> Result<Reduced> {
+    let by_degree = minimum_degree::of_symmetric(n, pairs, neighbours)?;
+    let long = by_degree.work.map(|[_, squares]| squares).filter(|&squares| is_long(squares, n, pairs));
+    let dissected = long.map(|squares| dissected(n, pairs, neighbours, squares)).transpose()?.flatten();
+    Ok(dissected.map_or(Reduced::Ordered(by_degree), Reduced::Analysed))
+}
+
+/// Computes an elimination order by nested dissection; `None` if its sum of squared lengths is at least `squares`.
+pub(super) fn dissected(
+    n: usize,
+    pairs: usize,
+    neighbours: &(impl Neighbours + Sync),
+    squares: f64,
+) -> Result<Option<Expected>> {
+    let dissected = Expected::new(dissection::of_symmetric(n, pairs, neighbours)?, neighbours)?;
+    Ok((dissected.work()[1] < squares).then_some(dissected))
 }
 
 #[cfg(test)]

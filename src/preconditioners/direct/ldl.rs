@@ -9,6 +9,10 @@
 //! Cost, for the same ordering: half of the multiplications of `Lu`, and half of the stored entries. During
 //! its elimination, a front is stored as a full square, as in `Lu`.
 
+mod ordered;
+
+pub(crate) use ordered::OrderedLdl;
+
 use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
@@ -99,79 +103,16 @@ impl<T: Real> Ldl<T> {
 
     /// Like [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, f64::INFINITY)
+        let budget = Budget::new(NAME, options, csr.rows());
+        OrderedLdl::on_tree(csr, budget, None, None)?.factorized(csr, f64::INFINITY)
     }
 
     /// Like [`Ldl::new`], but refuses a matrix that is expected to take more than `multiplications`, which is known after ordering it and
     /// before factorizing ([`Error::Unsuitable`](crate::Error::Unsuitable)), and one for which delayed pivots take four times the expected
     /// memory. A refresh is limited by the memory only.
     pub fn within(csr: &Csr<T>, multiplications: f64) -> Result<Ldl<T>> {
-        Ldl::as_expected(csr, None, multiplications)
-    }
-
-    /// Like [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected
-    /// memory, or one that is expected to take more than `multiplications`. `order` is an ordering of the pattern of `A + Aᵀ`, if it has been
-    /// computed.
-    pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>, multiplications: f64) -> Result<Ldl<T>> {
         let budget = Budget::new(NAME, DirectOptions::default(), csr.rows()).with_work(multiplications);
-        Ldl::on_tree(csr, budget, None, order, GROWTH)
-    }
-
-    /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
-    /// factorization is reused. Without a matching, `order` is used instead of a new ordering. `growth` limits the
-    /// memory, relative to factors without delayed pivots.
-    fn on_tree(
-        csr: &Csr<T>,
-        budget: Budget,
-        known: Option<(&Option<Vec<u32>>, &Tree)>,
-        order: Option<&[u32]>,
-        growth: f64,
-    ) -> Result<Ldl<T>> {
-        check_square(NAME, csr)?;
-        csr.check_finite()?;
-        // the first test accepts differences up to rounding relative to √(aᵢᵢ aⱼⱼ), but needs a stored entry
-        // at (j, i); the second compares with the entries themselves, and accepts a stored zero without a
-        // mirrored entry
-        if check_symmetric(csr).is_err() {
-            csr.check_symmetric(ROUNDED * T::EPSILON)?;
-        }
-        let (scaling, matched) = if Shape::of(csr, csr, &largest(csr)).is_weak() {
-            let matching = Matching::of(csr)?;
-            (Scaling::matched(csr, &matching)?.symmetrized(), Some(matching.rows().to_vec()))
-        } else {
-            (Scaling::equilibrated(csr)?.symmetrized(), None)
-        };
-        let matrix = scaling.matrix(csr)?;
-        // the pattern of the transpose may differ by stored zeros without a mirrored entry
-        let transposed = if is_mirrored(&matrix) { None } else { Some(transposed(&matrix)?) };
-        let matrices = [&matrix, transposed.as_ref().unwrap_or(&matrix)];
-        let tree = match known {
-            Some((rows, tree)) if *rows == matched => tree.clone(),
-            _ => {
-                let both = Both::new(matrices);
-                let expected = match (&matched, order) {
-                    (Some(rows), _) => Expected::new(paired(matrices, rows)?, &both)?,
-                    (None, Some(order)) => Expected::new(order.to_vec(), &both)?,
-                    (None, None) => fill::reducing(csr.rows(), csr.nnz(), &both)?.expected(&both)?,
-                };
-                Tree::new(expected, &both, [size_of::<T>(); 2], budget)?
-            }
-        };
-        let most = (growth * (tree.numbers() * size_of::<T>()) as f64) as usize;
-        let mut progress = Progress::new(&tree, matrices[1], Kind::Symmetric).with_most(most);
-        progress.run(&tree, matrices[1], Pivoting::Regular, budget, f64::INFINITY)?;
-        Ok(Ldl {
-            space: csr.source().domain().clone(),
-            pattern: csr.source().pattern.clone(),
-            limit: budget.limit(),
-            growth,
-            scaling,
-            matched,
-            tree,
-            factors: progress.factors(),
-            norm: condition::norm(csr),
-            workspace: Mutex::default(),
-        })
+        OrderedLdl::on_tree(csr, budget, None, None)?.within_memory(csr)
     }
 
     /// Number of stored entries of `L` and `D`, including zeros.
@@ -224,7 +165,8 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
         let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
-        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None, self.growth)?;
+        let ordered = OrderedLdl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None)?;
+        *self = ordered.factorized(csr, self.growth)?;
         Ok(())
     }
 }
@@ -400,13 +342,15 @@ mod tests {
     fn a_plan_refuses_what_takes_more_memory_than_expected() {
         for a in [indefinite(12, false), indefinite(12, true)] {
             let whole = Ldl::new(&a).unwrap();
-            assert_eq!(Ldl::as_expected(&a, None, f64::INFINITY).unwrap().inertia(), whole.inertia());
+            let within_memory = |order| OrderedLdl::new(&a, order)?.within_memory(&a);
+            assert_eq!(within_memory(None).unwrap().inertia(), whole.inertia());
             let natural: Vec<u32> = (0..a.rows() as u32).collect();
-            let other = Ldl::as_expected(&a, Some(&natural), f64::INFINITY).unwrap();
+            let other = within_memory(Some(&natural)).unwrap();
             // matched rows stay adjacent, whatever the given order
             assert_eq!(other.nnz() > whole.nnz(), whole.matched.is_none());
             let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
-            let refused = Ldl::on_tree(&a, budget, None, None, 0.1).map(|ldl| ldl.inertia());
+            let ordered = OrderedLdl::on_tree(&a, budget, None, None).unwrap();
+            let refused = ordered.factorized(&a, 0.1).map(|ldl| ldl.inertia());
             assert!(matches!(refused, Err(Error::Unsuitable { .. })), "{refused:?}");
         }
     }
@@ -463,7 +407,8 @@ mod tests {
             let a = Csr::from_triplets(n, n, &a.triplets().flat_map(four).collect::<Vec<_>>()).unwrap();
             let budget = Budget::new(NAME, DirectOptions::default(), n);
             // no more memory than without delayed pivots
-            let refused = Ldl::on_tree(&a, budget, None, None, 1.0).map(|ldl| ldl.inertia());
+            let ordered = OrderedLdl::on_tree(&a, budget, None, None).unwrap();
+            let refused = ordered.factorized(&a, 1.0).map(|ldl| ldl.inertia());
             assert!(matches!(refused, Err(Error::Singular { .. })), "{refused:?}");
         }
     }

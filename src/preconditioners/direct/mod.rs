@@ -42,7 +42,9 @@ pub(crate) use cholesky::Symbolic;
 pub use cudss::{CuDss, CuDssKind, CuDssReport};
 #[cfg(feature = "testing")]
 pub use elimination_order::{EliminationOrder, elimination_order};
+pub(crate) use fill::is_long;
 pub use ldl::Ldl;
+pub(crate) use ldl::OrderedLdl;
 pub use lu::Lu;
 pub(crate) use lu::{PartialLu, lu_by_fronts};
 pub use memory::DirectOptions;

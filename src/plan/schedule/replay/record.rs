@@ -16,7 +16,7 @@ fn record(name: &str, a: &Csr<f64>, b: &[f64], limit: Duration) -> String {
     let join = |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
     let interrupt = crate::interrupt::Interrupt::new(&krysp_solvers::CancelToken::new()).time_limit(limit);
     let symbolic = interrupt.run(|| Symbolic::new(a, DirectOptions::default()));
-    let Factorization { entries, multiplications, fronts } = Factorization::of(&symbolic);
+    let Factorization { entries, multiplications, fronts, .. } = Factorization::of(&symbolic);
     let solved = plan.clone().time_limit(limit * 4).build().unwrap().solve(b);
     let outcome = solved.as_ref().map(|solved| solved.report.outcome.clone());
     let consistency = match outcome {
