@@ -17,8 +17,10 @@ use super::{Candidate, Method, Preconditioner, Profile, WorkUnits};
 use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
 pub(super) use cudss::check_time;
-pub(super) use factorization::{Factorization, SharedSymbolic};
+use factorization::{DISSECTION, MATCHING};
+pub(super) use factorization::{Factorization, SharedSymbolic, ordering};
 pub use machine::MachineClass;
+pub(super) use machine::compilation;
 use threads::Threads::{self, Alike, One, Partly};
 
 /// Estimated costs of one configuration.
@@ -218,21 +220,6 @@ const FRONT: f64 = 220.0;
 /// `Idr`, whose vector operations count for it.
 const APPLIED: [f64; 2] = [33.0, 2.7];
 
-/// Multiply-adds per row and per entry of the matrix to compute an elimination ordering, up to `NEAR` rows. With more rows more of its reads
-/// miss the caches: the work grows with the power `DISTANT` of the number of rows. 450 ns for each row and 30 for each entry were measured,
-/// within a factor of 2, on 16 matrices of 468 to 82,000 rows (one thread of a Xeon), 1.4 and 2.5 µs for each row of `NotreDame_www` and
-/// `G3_circuit`.
-const ORDERING: [f64; 2] = [900.0, 60.0];
-const NEAR: f64 = 1e4;
-const DISTANT: f64 = 0.2;
-
-/// Multiply-adds for each entry of the matrix to order it by nested dissection, which all threads do. 0.6 to 0.95 µs were measured on seven
-/// matrices of 15,000 to 60,000 rows (two threads of a Xeon), 6 to 9 times as much as an ordering by minimum degree takes.
-const DISSECTION: f64 = 1600.0;
-
-/// Multiple of the work by minimum degree for `Ldl` and `Lu` where they compute a matching, and another ordering. A guess.
-const MATCHING: f64 = 2.0;
-
 /// Work to build multifrontal `Lu` divided by that of `Ldl`, which computes one triangle: 1.1 to 1.6 on matrices that have both.
 const TRIANGLES: f64 = 1.2;
 
@@ -316,13 +303,6 @@ fn orthogonalization(method: Method, iterations: f64) -> f64 {
 /// Multiply-adds that take as long as one work unit.
 pub(super) fn unit(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
-}
-
-/// Work to compute an elimination ordering, which one thread does, in units of two threads.
-pub(super) fn ordering(profile: &Profile) -> WorkUnits {
-    let distant = (profile.rows as f64 / NEAR).max(1.0).powf(DISTANT);
-    let work = ORDERING[0] * profile.rows as f64 + ORDERING[1] * profile.entries as f64;
-    WorkUnits(distant * work / unit(profile))
 }
 
 /// Whether `Lu` is multifrontal, which requires a nearly symmetric pattern, instead of eliminating column by column.

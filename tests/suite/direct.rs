@@ -381,57 +381,60 @@ fn a_failed_refresh_of_cholesky_leaves_no_factors() {
     assert_eq!(applied(&cholesky), expected);
 }
 
-/// Nodes of a square grid of conductors of very different conductance, some of which are short-circuited in pairs by ideal operational
-/// amplifiers: each has a column for its output current and a row that makes two voltages equal. Controlled current sources make the
-/// matrix unsymmetric.
-fn amplifiers(side: usize, count: usize, seed: u64) -> Csr<f64> {
+/// A circuit: a square grid of conductors of very different conductance, controlled current sources, ideal voltage sources, and ideal
+/// operational amplifiers, each with a column for its output current and a row that makes two voltages equal.
+fn amplifiers(side: usize, count: usize, sources: usize, seed: u64) -> Csr<f64> {
     let mut state = seed;
     let mut random = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 11) as f64 / (1u64 << 53) as f64
     };
     let n = side * side;
-    let mut entries = vec![];
-    let mut conductor = |i: usize, j: usize, g: f64| {
-        entries.extend([(i, i, g), (j, j, g), (i, j, -g), (j, i, -g)]);
-    };
+    let mut entries: Vec<(usize, usize, f64)> = vec![];
     for node in 0..n {
-        if node % side + 1 < side {
-            conductor(node, node + 1, 10f64.powf(-6.0 * random()));
-        }
-        if node + side < n {
-            conductor(node, node + side, 10f64.powf(-6.0 * random()));
+        let right = (node % side + 1 < side).then_some(node + 1);
+        for other in right.into_iter().chain((node + side < n).then_some(node + side)) {
+            let g = 10f64.powf(-6.0 * random());
+            entries.extend([(node, node, g), (other, other, g), (node, other, -g), (other, node, -g)]);
         }
     }
-    entries.extend((0..n).map(|node| (node, node, 1e-9)));
+    entries.extend((0..n).map(|node| (node, node, 10f64.powf(-12.0 + 6.0 * random()))));
     for _ in 0..5 * count {
-        let ([i, j, k, l], g) =
-            ([(); 4].map(|()| (n as f64 * random()) as usize), 10f64.powf(-1.0 - 7.0 * random()));
+        let (first, g) = ((n as f64 * random()) as usize, 10f64.powf(-1.0 - 7.0 * random()));
+        let [i, j, k, l] = [0, 1, side, side + 1].map(|far| (first + far) % n);
         entries.extend([(i, k, g), (i, l, -g), (j, k, -g), (j, l, g)]);
     }
     let mut nodes: Vec<usize> = (0..n).collect();
-    for at in 0..3 * count {
+    for at in 0..3 * count + 2 * sources {
         nodes.swap(at, at + ((n - at) as f64 * random()) as usize);
     }
-    for (amplifier, of) in nodes[..3 * count].chunks(3).enumerate() {
-        let extra = n + amplifier;
+    let (of_amplifiers, of_sources) = nodes.split_at(3 * count);
+    for (extra, of) in (n..).zip(of_amplifiers.chunks(3)) {
         entries.extend([(of[0], extra, 1.0), (extra, of[1], 1.0), (extra, of[2], -1.0)]);
     }
-    Csr::from_triplets(n + count, n + count, &entries).unwrap()
+    for (extra, of) in (n + count..).zip(of_sources.chunks(2)).take(sources) {
+        entries.extend([
+            (of[0], extra, 1.0),
+            (of[1], extra, -1.0),
+            (extra, of[0], 1.0),
+            (extra, of[1], -1.0),
+        ]);
+    }
+    Csr::from_triplets(n + count + sources, n + count + sources, &entries).unwrap()
 }
 
 #[test]
 fn circuits_of_ideal_amplifiers_are_not_called_singular() {
     let mut by_columns = 0;
-    for seed in 1..6 {
-        let a = amplifiers(30, 20, seed);
+    for seed in 1..8 {
+        let a = amplifiers(30, 20, 4, seed);
         let lu = Lu::new(&a).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         by_columns += usize::from(!lu.report().by_fronts);
         let x: Vec<f64> = (0..a.rows()).map(|i| (i as f64 * 0.01).sin()).collect();
         let mut b = vec![0.0; a.rows()];
         a.triplets().for_each(|(i, j, value)| b[i] += value * x[j]);
-        let solution = Gmres::new(&a).preconditioner(lu).rtol(1e-12).solve(&b).unwrap();
-        check(&a, &b, 1e-12, &solution);
+        let solution = Gmres::new(&a).preconditioner(lu).rtol(1e-10).solve(&b).unwrap();
+        check(&a, &b, 1e-10, &solution);
     }
-    assert!(by_columns > 0, "none of the circuits needs pivots in other rows");
+    assert!(by_columns > 0, "fronts lose no pivot of these circuits");
 }

@@ -12,6 +12,7 @@
 //! a largest entry near one.
 
 use super::super::order::{Order, Pivoting};
+use super::super::report::growth;
 use super::super::scale::larger;
 use super::super::tree::NONE;
 use super::super::triangle::Triangle;
@@ -115,6 +116,13 @@ impl<T: Real> Progress<T> {
     /// Returns whether columns have no pivot.
     pub(super) fn is_deficient(&self) -> bool {
         !self.missing.is_empty()
+    }
+
+    /// Largest magnitude in `U`, divided by that of the scaled matrix.
+    pub(super) fn growth(&self) -> Option<f64> {
+        let pivots = self.pivots.iter().filter(|pivot| Element::is_finite(**pivot));
+        let largest = pivots.chain(&self.upper.values).fold(T::zero(), |most, &value| larger(most, value));
+        growth(largest, self.largest)
     }
 
     /// Continues until all columns are eliminated, and then returns `true`; or until `self.work` exceeds

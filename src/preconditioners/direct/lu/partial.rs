@@ -8,6 +8,7 @@ use super::super::scale::{largest, powers, row_scale};
 use super::super::transpose::transposed;
 use super::super::tree::{Both, Expected, Tree, inverse};
 use super::blocks::{Blocks, transversal};
+use super::method::{DENSE, Method};
 use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
@@ -33,14 +34,6 @@ const MOST_FILL: f64 = 3.0;
 /// pivots than preferred ones have caused fill-in, and the elimination starts again with a matching. `kkt_VESUVIA_0000`, `qh1484`
 /// and `rajat19`, which do not need one, have 0.55 to 0.85 times the predicted entries.
 const UNMATCHED_FILL: f64 = 1.0;
-
-/// Fraction of the pivots that fronts delay from which on a missing pivot may be due to rounding, and the columns are eliminated one by
-/// one, with the largest entries as pivots. Circuits of ideal operational amplifiers, which are regular, delay 0.6. A guess.
-const DELAYED: f64 = 0.25;
-
-/// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
-/// (guess).
-const DENSE: f64 = 8.0;
 
 /// Returns whether fronts are faster than columns for factors with so many columns, entries and
 /// multiplications.
@@ -74,11 +67,11 @@ pub(super) struct Prepared<T: Real> {
     largest: Vec<T>,
     /// `‖A‖₁`
     norm: f64,
-    shape: Shape,
+    pub(super) shape: Shape,
 }
 
 /// Choice of a method, with the ordering that was computed for it.
-enum Choice {
+pub(super) enum Choice {
     /// Columns, with diagonal blocks if there are several, and the predicted number of entries of a triangle.
     Columns(Order, Option<Blocks>, usize),
     /// Fronts. `None` if the ordering computed for columns does not suit fronts.
@@ -100,7 +93,7 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Powers of two that scale the largest entry of each row to near one.
-    fn row_scale(&self) -> Vec<T> {
+    pub(super) fn row_scale(&self) -> Vec<T> {
         match &self.scaling {
             Some(_) => row_scale(&self.columns),
             None => powers(self.largest.clone()),
@@ -122,12 +115,12 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Returns whether a matching may help and is not known yet.
-    fn may_match(&self) -> bool {
+    pub(super) fn may_match(&self) -> bool {
         self.matched.is_none() && self.shape.is_weak() && self.shape.is_symmetric()
     }
 
     /// Scales the matrix, from which fronts are assembled.
-    fn for_fronts(&mut self, csr: &Csr<T>) -> Result<()> {
+    pub(super) fn for_fronts(&mut self, csr: &Csr<T>) -> Result<()> {
         if let (Some(scaling), None) = (&self.scaling, &self.scaled) {
             self.scaled = Some(scaling.matrix(csr)?);
         }
@@ -135,7 +128,7 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Computes an ordering for pivots in symmetric positions that keeps matched rows adjacent.
-    fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
+    pub(super) fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
         let both = Both::new([matrix, &self.columns]);
         match &self.matched {
             Some(rows) => Expected::new(paired([matrix, &self.columns], rows)?, &both),
@@ -153,7 +146,7 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Orders the columns of an unsymmetric pattern, whose pivots may be in any row.
-    fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
+    pub(super) fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
         let rows = transversal(&self.columns, |_| true)?;
         let column_of = rows.as_ref().map(|rows| inverse(rows));
         let blocks = match &column_of {
@@ -193,7 +186,7 @@ impl<T: Real> Prepared<T> {
 
     /// Orders columns with preferred pivot rows, or chooses fronts if they are faster and columns are not
     /// `forced`. `known` is an ordering of the symmetric pattern.
-    fn preferred_rows(
+    pub(super) fn preferred_rows(
         &mut self,
         matrix: &Csr<T>,
         pivoting: Pivoting,
@@ -254,23 +247,6 @@ impl<T: Real> Prepared<T> {
     }
 }
 
-#[derive(Debug)]
-enum Method<T> {
-    Columns {
-        order: Order,
-        progress: Box<columns::Progress<T>>,
-        /// True if a matching or fronts follow where the factors have too many entries; only for a nearly
-        /// symmetric pattern.
-        may_change: bool,
-        /// Prescription of fronts, as in [`PartialLu::of`].
-        fronts: Option<bool>,
-    },
-    Fronts {
-        tree: Tree,
-        progress: Box<fronts::Progress<T>>,
-    },
-}
-
 impl<T: Real> PartialLu<T> {
     /// As [`Lu::tolerant`], but resumable. `known` is an ordering of the pattern of `A + Aᵀ`.
     pub(crate) fn tolerant(csr: &Csr<T>, known: Option<&[u32]>) -> Result<PartialLu<T>> {
@@ -323,46 +299,48 @@ impl<T: Real> PartialLu<T> {
     /// complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
-        loop {
-            match method {
+        let complete = loop {
+            let (order, progress, may_change, fronts) = match method {
                 Method::Columns { order, progress, may_change, fronts } => {
-                    let until = progress.work + most;
-                    match progress.run(&prepared.columns, order, *pivoting, *budget, until) {
-                        // fronts may need less memory
-                        Err(Error::Memory { .. }) if *may_change => {}
-                        Err(Error::Singular { .. }) if *may_change && prepared.may_match() => {}
-                        Ok(true) if *may_change && prepared.may_match() && progress.is_deficient() => {}
-                        Ok(false) if *may_change && progress.work <= until => {}
-                        complete => return complete,
-                    }
-                    let fronts = *fronts;
-                    // releases the old factors before memory for new ones is reserved
-                    let starts = vec![0, csr.rows() as u32];
-                    **progress = columns::Progress::new(prepared.row_scale(), vec![], starts, 0, *budget);
-                    *method = if prepared.may_match() {
-                        prepared.match_rows(csr)?;
-                        Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
-                    } else {
-                        Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
-                    };
+                    (order, progress, may_change, fronts)
                 }
                 Method::Fronts { tree, progress } => {
-                    let complete = progress.run(tree, &prepared.columns, *pivoting, *budget, DENSE * most);
-                    let is_deficient = match &complete {
-                        Err(Error::Singular { .. }) => true,
-                        Ok(complete) => *complete && progress.is_deficient(),
-                        _ => false,
-                    };
-                    if !is_deficient || (progress.delayed() as f64) < DELAYED * csr.rows() as f64 {
-                        return complete;
-                    }
-                    // scaled to match, entries of very different magnitudes meet, which causes the delays
-                    *prepared = Prepared::new(csr)?;
-                    let choice = prepared.any_rows(csr, *pivoting)?;
-                    *method = Method::of(choice, csr, prepared, (*budget, None), true)?;
+                    break progress.run(tree, &prepared.columns, *pivoting, *budget, DENSE * most);
                 }
+            };
+            let until = progress.work + most;
+            match progress.run(&prepared.columns, order, *pivoting, *budget, until) {
+                // fronts may need less memory
+                Err(Error::Memory { .. }) if *may_change => {}
+                Err(Error::Singular { .. }) if prepared.may_match() => {}
+                Ok(true) if prepared.may_match() && progress.is_deficient() => {}
+                Ok(false) if *may_change && progress.work <= until => {}
+                complete => break complete,
+            }
+            let fronts = *fronts;
+            // releases the old factors before memory for new ones is reserved
+            let starts = vec![0, csr.rows() as u32];
+            **progress = columns::Progress::new(prepared.row_scale(), vec![], starts, 0, *budget);
+            *method = if prepared.may_match() {
+                prepared.match_rows(csr)?;
+                Method::choose(csr, prepared, (*budget, *pivoting), fronts, None)?
+            } else {
+                Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
+            };
+        };
+        let is_deficient = match &complete {
+            Err(Error::Singular { .. }) => true,
+            Ok(complete) => *complete && method.is_deficient(),
+            Err(_) => false,
+        };
+        if is_deficient && method.has_grown() {
+            let most = method.multiplications();
+            if let Some(better) = Method::by_largest(csr, (*budget, *pivoting), most)? {
+                (*prepared, *method) = better;
+                return Ok(true);
             }
         }
+        complete
     }
 
     /// Returns the completed factorization.
@@ -376,69 +354,6 @@ impl<T: Real> PartialLu<T> {
             Method::Fronts { tree, progress } => Factors::Fronts { tree, factors: progress.factors() },
         };
         Lu { space, pattern, budget, pivoting, scaling, matched, norm, factors, workspace: Mutex::default() }
-    }
-}
-
-impl<T: Real> Method<T> {
-    /// Chooses the method by the numbers of entries and multiplications, unless `fronts` prescribes it.
-    fn choose(
-        csr: &Csr<T>,
-        prepared: &mut Prepared<T>,
-        (budget, pivoting): (Budget, Pivoting),
-        fronts: Option<bool>,
-        known: Option<&[u32]>,
-    ) -> Result<Method<T>> {
-        let symmetric = prepared.shape.is_symmetric();
-        let chosen = match fronts {
-            Some(true) => Choice::Fronts(None),
-            _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some(), known)?,
-            _ => prepared.any_rows(csr, pivoting)?,
-        };
-        Method::of(chosen, csr, prepared, (budget, fronts), false)
-    }
-
-    /// Starts the elimination. If `largest`, pivots in any row are the largest entries of their columns.
-    fn of(
-        choice: Choice,
-        csr: &Csr<T>,
-        prepared: &mut Prepared<T>,
-        (budget, fronts): (Budget, Option<bool>),
-        largest: bool,
-    ) -> Result<Method<T>> {
-        match choice {
-            Choice::Columns(order, blocks, expected) => {
-                let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
-                let lengths = match order.preferred.is_empty() && !largest {
-                    true => csr.row_lengths().map(|length| length as u32).collect(),
-                    false => vec![],
-                };
-                let scale = prepared.row_scale();
-                let progress = Box::new(columns::Progress::new(scale, lengths, starts, expected, budget));
-                let may_change = !order.preferred.is_empty();
-                Ok(Method::Columns { order, progress, may_change, fronts })
-            }
-            Choice::Fronts(expected) => {
-                prepared.match_rows(csr)?;
-                let suits = prepared.matched.is_none();
-                let expected =
-                    expected.filter(|_| suits).map_or_else(|| prepared.symmetric_order(csr), Ok)?;
-                Method::fronts(expected, prepared, csr, budget)
-            }
-        }
-    }
-
-    fn fronts(
-        expected: Expected,
-        prepared: &mut Prepared<T>,
-        csr: &Csr<T>,
-        budget: Budget,
-    ) -> Result<Method<T>> {
-        prepared.for_fronts(csr)?;
-        let matrices = [prepared.matrix(csr), &prepared.columns];
-        // both triangles of a front are stored, but only one square of a waiting Schur complement
-        let tree = Tree::new(expected, &Both::new(matrices), [2 * size_of::<T>(), size_of::<T>()], budget)?;
-        let progress = Box::new(fronts::Progress::new(&tree, &prepared.columns, Kind::General));
-        Ok(Method::Fronts { tree, progress })
     }
 }
 
