@@ -121,3 +121,25 @@ pub(in crate::plan) fn ordering(profile: &Profile) -> WorkUnits {
     let work = ORDERING[0] * profile.rows as f64 + ORDERING[1] * profile.entries as f64;
     WorkUnits(distant * work / unit(profile))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gallery;
+
+    #[test]
+    fn the_analysis_anticipates_the_dissection_of_a_cube() {
+        let a = gallery::poisson::<f64>(&[32; 3]).unwrap();
+        let symbolic = SharedSymbolic::default();
+        let expected = Factorization::analysed(&a, &symbolic);
+        assert!(expected.dissects);
+        let mut known = symbolic.lock().unwrap().take().unwrap().unwrap();
+        known.dissect(&a).unwrap();
+        let actual = Factorization::of(&Ok(known));
+        assert_eq!(actual, Factorization::of(&Symbolic::new(&a, DirectOptions::default())));
+        let ratio = actual.multiplications / expected.multiplications;
+        assert!(!actual.dissects && (0.5..2.0).contains(&ratio), "{ratio}");
+        let square = gallery::poisson::<f64>(&[90; 2]).unwrap();
+        assert!(!Factorization::analysed(&square, &SharedSymbolic::default()).dissects);
+    }
+}

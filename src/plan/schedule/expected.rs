@@ -378,6 +378,24 @@ mod tests {
     }
 
     #[test]
+    fn ldl_beyond_its_limit_is_compared_at_its_real_cost() {
+        let a = stencil7(10).csr::<f64>().unwrap();
+        let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v - 6.5 } else { v }).collect();
+        let profile = Profile::of(&a.with_values(&values).unwrap());
+        let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
+        let mut scheduler = Scheduler::new(context.clone(), candidates(&context, |_| true), Some(1), false);
+        scheduler.begin();
+        let find = |of: Preconditioner| {
+            scheduler.found.candidates.iter().position(|one| one.preconditioner == of).unwrap()
+        };
+        let [ldl, lu] = [Preconditioner::Ldl, Preconditioner::Lu].map(find);
+        let work = scheduler.found.candidates[lu].costs.setup * 10.0;
+        scheduler.next(Event::Expensive(work), ldl);
+        assert!([ldl, lu].iter().all(|&one| scheduler.found.candidates[one].costs.setup == work));
+        assert!(scheduler.possible(usize::MAX).contains(&ldl));
+    }
+
+    #[test]
     fn an_iteration_costs_what_its_factors_take() {
         let a = stencil7(10).csr::<f64>().unwrap();
         let entries: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();

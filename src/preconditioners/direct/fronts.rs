@@ -22,7 +22,6 @@ mod tests;
 
 use super::Budget;
 use super::order::Pivoting;
-use super::report::growth;
 use super::scale::{larger, power, row_scale};
 use super::tree::{NONE, Tree};
 use crate::error::{Error, Result};
@@ -150,14 +149,6 @@ impl<T: Real> Progress<T> {
     /// Whether columns have no pivot.
     pub(super) fn is_deficient(&self) -> bool {
         self.pieces.iter().any(|piece| !piece.missing_columns.is_empty())
-    }
-
-    /// Largest magnitude in the factors of an unsymmetric matrix, divided by that of the scaled matrix; `None` if fronts are left.
-    pub(super) fn growth(&self) -> Option<f64> {
-        let fronts =
-            self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| (piece, front)));
-        let largest = fronts.fold(T::zero(), |most, (piece, front)| larger(most, piece.lu(front).largest()));
-        growth(largest, self.largest).filter(|_| self.pieces.len() == self.steps.len())
     }
 
     /// Number of multiplications of the fronts that were eliminated, for an unsymmetric matrix.

@@ -7,7 +7,7 @@
 //! order by minimum degree of A + Aᵀ or of AᵀA, or by nested dissection; count entries and multiplications
 //! many multiplications for each entry:  fronts, on all threads, with delayed pivots
 //! few of them:                          column by column, on one thread
-//! if entries grow and pivots are missing: column by column, without a matching, with the largest entries as pivots
+//! if pivots may be missing by rounding: column by column, without a matching, with the largest entries as pivots
 //! ```
 //!
 //! | method | pattern | pivot | entries of `L` |

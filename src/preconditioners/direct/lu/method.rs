@@ -9,11 +9,15 @@ use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::numbers::Real;
 
-/// Growth of the entries from which on a missing pivot may be due to rounding, and the columns are eliminated with other pivots, unless
-/// that takes longer: 1.8e6 in a circuit of ideal operational amplifiers, which is regular. A guess. Where fronts end with an error, their
-/// growth is not known, and the number of delays per pivot, 0.6 in such a circuit, replaces it.
+/// A missing pivot may be due to rounding where entries have grown by this factor in an elimination by columns (1.8e6 in a circuit of ideal
+/// operational amplifiers, which is regular), or where a matching scales the matrix and fronts delay this fraction of the pivots (0.6 in
+/// such circuits, whose entries the scaling makes as different as their conductances). The columns are then eliminated with other pivots.
+/// Guesses.
 const GROWTH: f64 = 1e3;
 const DELAYS: f64 = 0.25;
+
+/// Multiplications of that elimination, about 0.1 s, that are allowed beyond those that take as long as the first one. A guess.
+const SHORT: f64 = 1e7;
 
 /// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
 /// (guess).
@@ -46,23 +50,25 @@ impl<T: Real> Method<T> {
         }
     }
 
-    /// Whether rounding may have made pivots zero.
-    pub(super) fn has_grown(&self) -> bool {
+    /// Whether rounding may have made pivots of a matrix zero; `scaled` states whether a matching scales it.
+    pub(super) fn may_miss(&self, scaled: bool) -> bool {
         match self {
             Method::Columns { progress, .. } => progress.growth().is_some_and(|growth| growth >= GROWTH),
             Method::Fronts { tree, progress } => {
-                let delays = progress.delayed() as f64 / tree.order.len().max(1) as f64;
-                progress.growth().map_or(delays >= DELAYS, |growth| growth >= GROWTH)
+                scaled && progress.delayed() as f64 >= DELAYS * tree.order.len() as f64
             }
         }
     }
 
-    /// Number of multiplications of an elimination by columns that takes as long as this one.
-    pub(super) fn multiplications(&self) -> f64 {
-        match self {
-            Method::Columns { progress, .. } => 2.0 * progress.work,
-            Method::Fronts { tree, progress } => progress.multiplications().max(2.0 * tree.work()) / DENSE,
-        }
+    /// Maximum number of multiplications of an elimination by columns that replaces this one.
+    pub(super) fn most(&self) -> f64 {
+        SHORT
+            + match self {
+                Method::Columns { progress, .. } => 2.0 * progress.work,
+                Method::Fronts { tree, progress } => {
+                    progress.multiplications().max(2.0 * tree.work()) / DENSE
+                }
+            }
     }
 
     /// Chooses the method by the numbers of entries and multiplications, unless `fronts` prescribes it.
@@ -88,7 +94,7 @@ impl<T: Real> Method<T> {
         (budget, pivoting): (Budget, Pivoting),
         most: f64,
     ) -> Result<Option<(Prepared<T>, Method<T>)>> {
-        // without the scaling: the growth begins where it brings entries of very different magnitudes together
+        // without the scaling, which may bring entries of very different magnitudes together
         let mut prepared = Prepared::new(csr)?;
         let choice = prepared.any_rows(csr, pivoting)?;
         let mut method = Method::of(choice, csr, &mut prepared, (budget, None), true)?;

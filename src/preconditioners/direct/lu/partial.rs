@@ -333,9 +333,9 @@ impl<T: Real> PartialLu<T> {
             Ok(complete) => *complete && method.is_deficient(),
             Err(_) => false,
         };
-        if is_deficient && method.has_grown() {
-            let most = method.multiplications();
-            if let Some(better) = Method::by_largest(csr, (*budget, *pivoting), most)? {
+        if is_deficient && method.may_miss(prepared.scaling.is_some()) {
+            let better = Method::by_largest(csr, (*budget, *pivoting), method.most())?;
+            if let Some(better) = better {
                 (*prepared, *method) = better;
                 return Ok(true);
             }
