@@ -50,6 +50,8 @@ pub(super) struct Progress<T> {
     upper: Triangle<T>,
     pivots: Vec<T>,
     missing: Vec<u32>,
+    /// Smallest magnitude of a pivot, relative to the largest one that its column has had.
+    pub(super) least: T,
     /// Number of multiplications so far.
     pub(super) work: f64,
     /// Whether an error left a column unfinished.
@@ -98,6 +100,7 @@ impl<T: Real> Progress<T> {
             upper: triangle(),
             pivots: Vec::with_capacity(n),
             missing: vec![],
+            least: T::one(),
             work: 0.0,
             failed: false,
             x: vec![T::zero(); n],
@@ -193,6 +196,7 @@ impl<T: Real> Progress<T> {
                 return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
             };
             pivots.push(pivot);
+            self.least = self.least.min(pivot.abs() / largest);
             self.store(step, column, start, (row, pivot));
             (0..self.reach.len()).for_each(|at| self.prune(self.reach[at], row));
         }

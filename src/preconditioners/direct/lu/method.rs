@@ -19,6 +19,10 @@ const DELAYS: f64 = 0.25;
 /// Multiplications of that elimination, about 0.1 s, that are allowed beyond those that take as long as the first one. A guess.
 const SHORT: f64 = 1e7;
 
+/// The smallest pivot of that elimination must be at least `EPSILON^CLEAR` of the largest magnitude in its column, 4e-11 in `f64`: circuits
+/// have 4e-7 and more, singular Neumann problems the rounding error of zero. A guess between.
+const CLEAR: f64 = 2.0 / 3.0;
+
 /// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
 /// (guess).
 pub(super) const DENSE: f64 = 8.0;
@@ -88,7 +92,8 @@ impl<T: Real> Method<T> {
         Method::of(chosen, csr, prepared, (budget, fronts), false)
     }
 
-    /// Eliminates by columns, with the largest entries as pivots. `None` if columns have no pivot, or after `most` multiplications.
+    /// Eliminates by columns, with the largest entries as pivots. `None` if a pivot is missing or may be the rounding error of zero, or after
+    /// `most` multiplications.
     pub(super) fn by_largest(
         csr: &Csr<T>,
         (budget, pivoting): (Budget, Pivoting),
@@ -100,7 +105,9 @@ impl<T: Real> Method<T> {
         let mut method = Method::of(choice, csr, &mut prepared, (budget, None), true)?;
         let Method::Columns { order, progress, .. } = &mut method else { return Ok(None) };
         match progress.run(&prepared.columns, order, pivoting, budget, most) {
-            Ok(complete) if complete && !progress.is_deficient() => Ok(Some((prepared, method))),
+            Ok(true) if !progress.is_deficient() && progress.least.to_f64() >= T::EPSILON.powf(CLEAR) => {
+                Ok(Some((prepared, method)))
+            }
             Ok(_) | Err(Error::Singular { .. } | Error::Memory { .. }) => Ok(None),
             Err(error) => Err(error),
         }
