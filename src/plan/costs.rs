@@ -20,7 +20,6 @@ pub(super) use cudss::check_time;
 use factorization::{DISSECTION, MATCHING};
 pub(super) use factorization::{Factorization, SharedSymbolic, ordering};
 pub use machine::MachineClass;
-pub(super) use machine::compilation;
 use threads::Threads::{self, Alike, One, Partly};
 
 /// Estimated costs of one configuration.

@@ -1,8 +1,8 @@
 //! Kinds of machines, and what work of the host costs there.
 
+use super::LAUNCH;
 use super::threads::{Threads, speedup};
-use super::{LAUNCH, unit};
-use crate::plan::{Method, Profile, WorkUnits};
+use crate::plan::Method;
 
 /// Kind of machine on which iterations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,6 @@ pub enum MachineClass {
 /// It is low on purpose: the costs of factorizations are more certain than the iterations of other candidates.
 const HOST: [f64; 2] = [60.0, 280.0];
 
-/// Multiply-adds of a GPU while the kernels of the formats that are compared are compiled, which happens once on a machine: 0.6 to 1.3 s
-/// were measured.
-const COMPILED: f64 = 3e11;
-
 /// Fixed time of an iteration on a GPU beyond `LAUNCH`, in multiply-adds: that of kernel launches, which dominate for small matrices. On an
 /// H200 an iteration of `BiCgStab` takes 29 µs, one of `Minres` 38 (13 matrices with at most 15,000 rows, where the model without this
 /// figure has 8 and 5), one of `Gmres` 42 to 49, and one of `Idr` with `Spai` 50. `Cg` with `Jacobi` needs none: one launch makes many
@@ -41,11 +37,6 @@ fn kernels(method: Method) -> f64 {
         Method::Idr => 1e7,
         _ => 0.0,
     }
-}
-
-/// Work of compiling the kernels of the formats that are compared; zero on a CPU.
-pub(in crate::plan) fn compilation(profile: &Profile, class: MachineClass) -> WorkUnits {
-    WorkUnits(if class.is_gpu() { COMPILED / (unit(profile) + LAUNCH) } else { 0.0 })
 }
 
 impl MachineClass {

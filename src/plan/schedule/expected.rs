@@ -4,8 +4,7 @@ use super::state::State;
 use super::{LAST, MANY, REARRANGING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
-use crate::plan::context::Context;
-use crate::plan::costs::{Costs, Factorization, by_host, compilation};
+use crate::plan::costs::{Costs, Factorization, by_host};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
 /// Distribution of the cost of a candidate that was never run: multiples of its expected cost, and their probabilities. A guess; measured
@@ -203,9 +202,7 @@ impl Scheduler {
             None if self.found.spent < self.rearranging() => return None,
             None => cost + self.found.spent,
         };
-        let Context { profile, class, .. } = &self.context;
-        let compiled = if measures { compilation(profile, *class) } else { WorkUnits::ZERO };
-        (ahead * SAVED >= self.rearranging() + compiled + again).then_some(ahead)
+        (ahead * SAVED >= self.rearranging() + again).then_some(ahead)
     }
 
     /// Work to reorder the matrix, or to convert it to other formats.
