@@ -177,7 +177,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         match &self.report.outcome {
             Outcome::NotFinite { what: "`b`" } => true,
             Outcome::PrecisionLimit { limit, .. } => {
-                let is_direct = self.attempts.last().is_some_and(|one| one.preconditioner.is_complete());
+                // attempts whose preconditioner was refused did not run
+                let ran = |one: &&Attempt| !matches!(one.ending, AttemptEnd::NotBuilt(_));
+                let last = self.attempts.iter().rev().find(ran);
+                let is_direct = last.is_some_and(|one| one.preconditioner.is_complete());
                 *limit > if is_direct { threshold } else { UNCERTAIN * threshold }
             }
             _ => false,

@@ -146,7 +146,7 @@ impl<T: Real> Progress<T> {
         }
     }
 
-    /// Whether columns have no pivot.
+    /// Returns whether columns have no pivot.
     pub(super) fn is_deficient(&self) -> bool {
         self.pieces.iter().any(|piece| !piece.missing_columns.is_empty())
     }

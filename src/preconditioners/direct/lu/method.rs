@@ -11,8 +11,8 @@ use crate::numbers::Real;
 
 /// A missing pivot may be due to rounding where entries have grown by this factor in an elimination by columns (1.8e6 in a circuit of ideal
 /// operational amplifiers, which is regular), or where a matching scales the matrix and fronts delay this fraction of the pivots (0.6 in
-/// such circuits, whose entries the scaling makes as different as their conductances). The columns are then eliminated with other pivots.
-/// Guesses.
+/// such circuits: the scaling spreads their entries over the range of the conductances). The columns are then eliminated with other pivots.
+/// Both numbers are guesses.
 const GROWTH: f64 = 1e3;
 const DELAYS: f64 = 0.25;
 
@@ -46,7 +46,7 @@ pub(super) enum Method<T> {
 }
 
 impl<T: Real> Method<T> {
-    /// Whether columns have no pivot.
+    /// Returns whether columns have no pivot.
     pub(super) fn is_deficient(&self) -> bool {
         match self {
             Method::Columns { progress, .. } => progress.is_deficient(),
