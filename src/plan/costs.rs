@@ -53,8 +53,9 @@ struct Shape<'p> {
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
-    /// 1 for a symmetric matrix, else 0: an index.
+    /// 1 for a symmetric matrix, and for that of a mesh, else 0: indices.
     symmetric: usize,
+    mesh: usize,
     /// Costs of the block preconditioner of a saddle point system, in units.
     saddle: SaddleEstimate,
     /// Cost of the complete factorization, and the work to compute its ordering (none for `Cholesky` if it is known), both in units.
@@ -128,9 +129,9 @@ fn line_of(preconditioner: Preconditioner) -> Line {
         ),
         // each entry of the matrix costs one pass over a row of kept entries
         Preconditioner::Ilut => line(
-            |s| KEPT[s.symmetric] * s.length.max(7.5) * s.profile.entries as f64 / s.unit,
+            |s| KEPT[s.mesh] * s.length.max(7.5) * s.profile.entries as f64 / s.unit,
             1.0,
-            |s| [2.0, 4.0][s.symmetric],
+            |s| [2.0, 4.0][s.mesh],
             |s| s.profile.ilut_iterations(),
             [One, Partly],
         ),
@@ -157,9 +158,14 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             |_| 1.0,
             [One, One],
         ),
-        Preconditioner::SaddlePoint => {
-            line(|s| s.saddle.setup, 0.9, |s| s.saddle.application, |s| s.saddle.iterations, [Partly, Partly])
-        }
+        // with the vectors of `Idr`, and small products for each block
+        Preconditioner::SaddlePoint => line(
+            |s| s.saddle.setup,
+            0.9,
+            |s| 3.0 + 2.0 * s.saddle.application,
+            |s| s.saddle.iterations,
+            [Partly, Partly],
+        ),
         Preconditioner::CuDss => cudss::LINE,
     }
 }
@@ -272,11 +278,10 @@ const MANY_THREADS: usize = 8;
 /// is very expensive.
 const ILU0: [f64; 2] = [80.0, 5000.0];
 
-/// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for unsymmetric and for symmetric matrices. Measured: 15
-/// to 60 and 100 to 200 on an AMD EPYC, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`; 20 to 220 (median 75,
-/// 39 matrices) and 30 to 520 on an Intel Xeon, and 1,500 for edge elements there; 130 to 900 for convection, the Helmholtz equation and
-/// flow in two dimensions, where a complete factorization takes a fifth of that. Hence the first figure is above the median.
-const KEPT: [f64; 2] = [100.0, 200.0];
+/// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for networks and for meshes. Measured on two threads of a
+/// Xeon: 20 to 100 on 16 networks (150 on one of electronics); on 25 unsymmetric meshes 30 to 270, where convection and waves do not
+/// dominate, and 180 to 1,200 where they do (median 250); on symmetric ones 30 to 480, and 1,500 for edge elements.
+const KEPT: [f64; 2] = [50.0, 200.0];
 
 /// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and
 /// for symmetric matrices, which run it only if they are not positive definite and where it fails on the systems described at `ILUT` in `kinds.rs`.
@@ -374,6 +379,7 @@ impl Costs {
             smoothed,
             smoothing: if smoothed && !class.is_gpu() { SMOOTHING } else { 1.0 },
             symmetric: usize::from(profile.is_symmetric()),
+            mesh: usize::from(!profile.is_network()),
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
             }),

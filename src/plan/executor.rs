@@ -181,7 +181,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 let ran = |one: &&Attempt| !matches!(one.ending, AttemptEnd::NotBuilt(_));
                 let last = self.attempts.iter().rev().find(ran);
                 let is_direct = last.is_some_and(|one| one.preconditioner.is_complete());
-                *limit > if is_direct { threshold } else { UNCERTAIN * threshold }
+                let may_help = !is_direct && self.scheduler.may_factorize();
+                *limit > if may_help { UNCERTAIN * threshold } else { threshold }
             }
             _ => false,
         }

@@ -43,6 +43,7 @@ mod matched;
 mod measured;
 mod monitor;
 mod names;
+mod nodes;
 #[cfg(feature = "cuda")]
 mod on_gpu;
 mod parts;

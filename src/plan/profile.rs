@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::declarations::Declared;
+use super::nodes::neighbours;
 use super::parts::{ConnectedComponents, parts};
 use super::spectrum::{Spectrum, spectrum};
 use crate::preconditioners::positive_jacobi::WEAK;
@@ -57,6 +58,9 @@ pub struct Profile {
     pub negative_sums: usize,
     /// Size of the dense blocks in which the matrix takes the fewest bytes, as a rule the unknowns of a node; 1 if it has none.
     pub block: usize,
+    /// Median number of neighbours of a node, with itself, in a sample of the rows; rows with the same columns are one node. Zero if the
+    /// matrix is not square.
+    pub neighbours: usize,
     /// Number of stored entries off the diagonal.
     pub off_diagonal: usize,
     /// Number of off-diagonal entries whose mirror image is stored.
@@ -79,7 +83,7 @@ pub struct Profile {
 
 saved!(impl[] Profile {
     rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
-    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared, saddle; connected_components = None,
+    weak_diagonal, dominant, negative_sums, block, neighbours, off_diagonal, mirrored, symmetric, skew, row_scale, declared, saddle; connected_components = None,
     spectrum = None
 });
 
@@ -131,6 +135,7 @@ impl Profile {
             histogram,
             empty_cols: used.iter().filter(|used| used.load(Ordering::Relaxed) == 0).count(),
             block: if square { best_blocks(a).map_or(1, |(_, size)| size) } else { 1 },
+            neighbours: if square { neighbours(a) } else { 0 },
             ..total.into_inner().unwrap_or_else(PoisonError::into_inner)
         };
         if square && a.rows() >= SADDLE && !profile.has_positive_diagonal() && profile.not_finite == 0 {

@@ -3,8 +3,9 @@
 use super::{MANY_SOLVES, MANY_SOLVES_ON_MANY_THREADS, MANY_THREADS, MachineClass};
 use crate::plan::Profile;
 
-/// Mean entries per row below which a matrix is taken for a network, whose factors have little fill-in; 2D meshes have at least 5.
-const NETWORK: f64 = 4.8;
+/// Median number of neighbours of a node, with itself, up to which a matrix is taken for a network, whose factors have little fill-in: 2 to
+/// 4 in power networks, with one or two unknowns at a node, most circuits and chains; 5 in 2D meshes, and in networks that fill in like these.
+const NETWORK: usize = 4;
 
 /// Fraction of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 was measured for edge elements,
 /// beams and shells, at most 0.07 for diffusion and elasticity.
@@ -23,13 +24,13 @@ const IRREGULAR: f64 = 2.5;
 const ILUT: [f64; 3] = [20.0, 50.0, 500.0];
 
 impl Profile {
-    /// Whether the matrix is taken for that of a network rather than of a mesh: rows are short, or few entries are mirrored.
+    /// Whether the matrix is taken for that of a network rather than of a mesh: nodes have few neighbours, or few entries are mirrored.
     pub(super) fn is_network(&self) -> bool {
-        (self.entries as f64) < NETWORK * self.rows.max(2) as f64 || 2 * self.mirrored < self.off_diagonal
+        self.neighbours <= NETWORK || 2 * self.mirrored < self.off_diagonal
     }
 
     /// Whether some rows have so many entries that products of the matrix with itself fill in, as for power-law graphs.
-    pub(super) fn is_irregular(&self) -> bool {
+    pub(in crate::plan) fn is_irregular(&self) -> bool {
         let mean = self.entries as f64 / self.rows.max(1) as f64;
         self.sum_of_lengths(2) > IRREGULAR * mean * self.entries as f64
     }

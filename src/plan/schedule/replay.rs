@@ -70,15 +70,16 @@ fn numbers(profile: &Profile) -> Vec<f64> {
     let lists = profile.lengths.iter().chain(&profile.histogram).map(|&count| count as f64);
     let mut profile = profile.clone();
     let counts = profile.counts().map(|count| *count as f64);
-    counts.into_iter().chain(profile.row_scale).chain(lists).collect()
+    counts.into_iter().chain(profile.row_scale).chain([profile.neighbours as f64]).chain(lists).collect()
 }
 
 fn profile(numbers: &[f64]) -> Profile {
     let count = |at: usize| numbers[at] as usize;
     let mut profile = Profile {
         row_scale: [numbers[17], numbers[18]],
-        lengths: [19, 20, 21, 22, 23].map(count),
-        histogram: (24..numbers.len()).map(count).collect(),
+        neighbours: count(19),
+        lengths: [20, 21, 22, 23, 24].map(count),
+        histogram: (25..numbers.len()).map(count).collect(),
         ..Profile::default()
     };
     profile.counts().into_iter().zip(0..).for_each(|(own, at)| *own = count(at));
