@@ -228,7 +228,7 @@ impl<T: Real> Progress<T> {
     }
 
     /// Bytes in use, and those of the factors.
-    fn bytes(&self) -> [usize; 2] {
+    pub(super) fn bytes(&self) -> [usize; 2] {
         let size = |rest: &Option<Rest<T>>| rest.as_ref().map_or(0, |rest| size_of_val(&*rest.values));
         let rests = self.rests.iter().map(|rest| size(&rest.lock().unwrap_or_else(PoisonError::into_inner)));
         let factors: usize = self.pieces.iter().map(|piece| size_of_val(&*piece.numbers)).sum();

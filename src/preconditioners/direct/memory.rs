@@ -38,6 +38,11 @@ impl Budget {
         Budget { work, ..self }
     }
 
+    /// What is left beside arrays of this size.
+    pub(super) fn without(self, bytes: usize) -> Budget {
+        Budget { limit: self.limit.saturating_sub(bytes), ..self }
+    }
+
     /// Name of the factorization.
     pub(super) fn what(self) -> &'static str {
         self.what

@@ -121,6 +121,11 @@ impl<T: Real> Progress<T> {
         !self.missing.is_empty()
     }
 
+    /// Bytes of the factors.
+    pub(super) fn bytes(&self) -> usize {
+        self.lower.reserved() + self.upper.reserved()
+    }
+
     /// Largest magnitude in `U`, divided by that of the scaled matrix.
     pub(super) fn growth(&self) -> Option<f64> {
         let pivots = self.pivots.iter().filter(|pivot| Element::is_finite(**pivot));

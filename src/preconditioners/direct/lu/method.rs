@@ -5,14 +5,14 @@ use super::super::order::{Order, Pivoting};
 use super::super::tree::{Both, Expected, Tree};
 use super::partial::{Choice, Prepared};
 use super::{Budget, columns};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
 
 /// A missing pivot may be due to rounding where entries have grown by this factor in an elimination by columns (1.8e6 in a circuit of ideal
 /// operational amplifiers, which is regular), or where a matching scales the matrix and fronts delay this fraction of the pivots (0.6 in
-/// such circuits: the scaling spreads their entries over the range of the conductances). The columns are then eliminated with other pivots.
-/// Both numbers are guesses.
+/// such circuits: the scaling spreads their entries over the range of the conductances) or end for want of one. The columns are then
+/// eliminated with other pivots. Both numbers are guesses.
 const GROWTH: f64 = 1e3;
 const DELAYS: f64 = 0.25;
 
@@ -54,13 +54,22 @@ impl<T: Real> Method<T> {
         }
     }
 
-    /// Whether rounding may have made pivots of a matrix zero; `scaled` states whether a matching scales it.
-    pub(super) fn may_miss(&self, scaled: bool) -> bool {
+    /// Whether rounding may have made pivots of a matrix zero. `scaled` states whether a matching scales it, `ended` whether the elimination
+    /// ended with an error; the number of fronts before it, and so that of delays, then depends on the number of threads.
+    pub(super) fn may_miss(&self, scaled: bool, ended: bool) -> bool {
         match self {
             Method::Columns { progress, .. } => progress.growth().is_some_and(|growth| growth >= GROWTH),
             Method::Fronts { tree, progress } => {
-                scaled && progress.delayed() as f64 >= DELAYS * tree.order.len() as f64
+                scaled && (ended || progress.delayed() as f64 >= DELAYS * tree.order.len() as f64)
             }
+        }
+    }
+
+    /// Bytes of the factors.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Method::Columns { progress, .. } => progress.bytes(),
+            Method::Fronts { progress, .. } => progress.bytes()[0],
         }
     }
 
@@ -108,7 +117,7 @@ impl<T: Real> Method<T> {
             Ok(true) if !progress.is_deficient() && progress.least.to_f64() >= T::EPSILON.powf(CLEAR) => {
                 Ok(Some((prepared, method)))
             }
-            Ok(_) | Err(Error::Singular { .. } | Error::Memory { .. }) => Ok(None),
+            Ok(_) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -115,7 +115,7 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Returns whether a matching may help and is not known yet.
-    pub(super) fn may_match(&self) -> bool {
+    fn may_match(&self) -> bool {
         self.matched.is_none() && self.shape.is_weak() && self.shape.is_symmetric()
     }
 
@@ -295,8 +295,8 @@ impl<T: Real> PartialLu<T> {
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
-    /// Continues with the same matrix for about `most` multiplications. Returns whether the factorization is
-    /// complete.
+    /// Continues with the same matrix for about `most` multiplications, or twice as many if pivots are missing. Returns whether the
+    /// factorization is complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
         let complete = loop {
@@ -328,16 +328,21 @@ impl<T: Real> PartialLu<T> {
                 Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
             };
         };
-        let is_deficient = match &complete {
-            Err(Error::Singular { .. }) => true,
-            Ok(complete) => *complete && method.is_deficient(),
-            Err(_) => false,
+        let [is_singular, is_deficient] = match &complete {
+            Err(Error::Singular { .. }) => [true, true],
+            Ok(complete) => [false, *complete && method.is_deficient()],
+            Err(_) => [false, false],
         };
-        if is_deficient && method.may_miss(prepared.scaling.is_some()) {
-            let better = Method::by_largest(csr, (*budget, *pivoting), method.most())?;
-            if let Some(better) = better {
-                (*prepared, *method) = better;
-                return Ok(true);
+        if is_deficient && method.may_miss(prepared.scaling.is_some(), is_singular) {
+            let left = budget.without(method.bytes());
+            match Method::by_largest(csr, (left, *pivoting), method.most()) {
+                Ok(Some(better)) => {
+                    (*prepared, *method) = better;
+                    return Ok(true);
+                }
+                Err(Error::Interrupted(interrupted)) => return Err(interrupted.into()),
+                // the first result stands
+                Ok(None) | Err(_) => {}
             }
         }
         complete
