@@ -119,7 +119,7 @@ pub(super) fn candidates(context: &Context, has: impl Fn(Preconditioner) -> bool
     if profile.zero_diagonal == 0 && !on_gpu {
         add(BiCgStab, Ilu0, &general("incomplete LU: fewer iterations than with Jacobi"));
     }
-    // coarse matrices of irregular ones fill in: one dense row makes the setup take half a second
+    // the coarse matrices of an irregular matrix fill in: with one dense row the setup took half a second
     if on_gpu && !profile.is_symmetric() && positive && !profile.is_irregular() {
         add(BiCgStab, Amg, "multigrid: few iterations where the diagonal is strong");
     }

@@ -9,7 +9,7 @@ const SAMPLE: usize = 250;
 /// Fraction of the rows between two that are examined: the golden ratio, times 2³². The lines of a grid are at other distances.
 const APART: u64 = 0x9e37_79b9;
 
-/// The neighbours of rows with more entries are taken for different nodes, which bounds the time.
+/// The neighbours of rows with more entries are taken for different nodes, and rows are compared up to one entry more, which bounds the time.
 const LONGEST: usize = 64;
 
 /// Median number of neighbours of a node, with itself, in a sample of the rows of a square matrix.
@@ -23,9 +23,14 @@ pub(super) fn neighbours<T: Real>(a: &Csr<T>) -> usize {
                 return (own.len(), 1.0);
             }
             patterns.clear();
-            patterns.extend(own.iter().map(|&col| a.row_columns(col as usize)));
+            patterns.extend(own.iter().map(|&col| {
+                let columns = a.row_columns(col as usize);
+                &columns[..columns.len().min(LONGEST + 1)]
+            }));
             // a node is as likely in the sample as it has rows
             let alike = patterns.iter().filter(|&&other| other == own).count().max(1);
+            // if no diagonal entry is stored, the row itself is not among them
+            patterns.push(own);
             patterns.sort_unstable();
             patterns.dedup();
             (patterns.len(), 1.0 / alike as f64)
@@ -61,6 +66,18 @@ mod tests {
             .collect();
         let ring = Csr::from_triplets(2 * n, 2 * n, &entries).unwrap();
         assert_eq!((ring.nnz(), neighbours(&ring)), (12 * n, 3));
-        assert_eq!(neighbours(&Csr::<f64>::from_triplets::<u32>(3, 3, &[]).unwrap()), 0);
+        assert_eq!(neighbours(&Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap()), 0);
+        assert_eq!(neighbours(&Csr::<f64>::from_triplets::<u32>(3, 3, &[]).unwrap()), 1);
+        // a ring without its diagonal, bordered by 30 dense rows and columns
+        let border = 30;
+        let bordered: Vec<_> = (0..n)
+            .flat_map(|i| {
+                let dense = (n..n + border).flat_map(move |j| [(i, j, 1.0), (j, i, 1.0)]);
+                [(i, (i + 1) % n, 1.0), (i, (i + n - 1) % n, 1.0)].into_iter().chain(dense)
+            })
+            .collect();
+        let bordered = Csr::from_triplets(n + border, n + border, &bordered).unwrap();
+        // the border is one node, because its rows are compared up to `LONGEST` entries
+        assert_eq!(neighbours(&bordered), 4);
     }
 }

@@ -59,7 +59,7 @@ pub struct Profile {
     /// Size of the dense blocks in which the matrix takes the fewest bytes, as a rule the unknowns of a node; 1 if it has none.
     pub block: usize,
     /// Median number of neighbours of a node, with itself, in a sample of the rows; rows with the same columns are one node. Zero if the
-    /// matrix is not square.
+    /// matrix is not square, or empty.
     pub neighbours: usize,
     /// Number of stored entries off the diagonal.
     pub off_diagonal: usize,

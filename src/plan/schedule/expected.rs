@@ -31,9 +31,9 @@ const LAGGED: f64 = 0.1;
 /// less than they do. Not measured; chosen as the noise of iterations.
 const LEAST_MORE: f64 = 8.0;
 
-/// Iterations of `BiCgStab` with Jacobi that are expected in all, if it was stopped at a relative residual of at least `HARDLY`, as a
-/// multiple of those made: its residuals predict too few. Of 59 systems that 18 to 58 iterations left at such residuals, Jacobi solved 3, and
-/// `Ilu0`, whose iterations are bounded by those of Jacobi, 11 of 49, where they ran for 20 ms.
+/// Iterations of `BiCgStab` with Jacobi that are expected in all, as a multiple of those made, if it was stopped at a relative residual of at
+/// least `HARDLY`: residuals predict too few then. Both are guesses. 59 systems were left at such residuals by mostly 18 to 58 iterations: in 20 ms or
+/// more, Jacobi solved 3 of them, and `Ilu0`, whose iterations are bounded by those of Jacobi, 11 of 49.
 const UNPREDICTED: f64 = 20.0;
 const HARDLY: f64 = 0.03;
 
@@ -120,7 +120,8 @@ impl Scheduler {
     /// Remaining work that is expected of Jacobi whatever its residuals predict, see [`UNPREDICTED`].
     fn unpredicted(&self) -> Option<WorkUnits> {
         let State::Suspended { residual, .. } = self.solve.states.first()? else { return None };
-        let is_hard = self.found.candidates[0].method == Method::BiCgStab && *residual >= HARDLY;
+        let first = &self.found.candidates[0];
+        let is_hard = first.is_measure() && first.method == Method::BiCgStab && *residual >= HARDLY;
         is_hard.then(|| (self.solve.made[0] * (UNPREDICTED - 1.0)).min(LAST))
     }
 
@@ -155,10 +156,12 @@ impl Scheduler {
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) => {
-                let predicted = Some(remaining.max(self.jacobi_needs())).filter(|_| *remaining < LAST);
-                let unpredicted = self.unpredicted();
-                let more = predicted.map(|work| work.max(unpredicted.unwrap_or_default())).or(unpredicted);
-                more.map(|more| more + self.solve.made[0])
+                let predicted = Some(*remaining).filter(|&remaining| remaining < LAST);
+                let more = match (predicted, self.unpredicted()) {
+                    (Some(one), Some(other)) => Some(one.max(other)),
+                    (one, other) => one.or(other),
+                };
+                more.map(|more| more.max(self.jacobi_needs()) + self.solve.made[0])
             }
             Some(State::Failed) => None,
             _ => self.found.records[0].cost.filter(|&cost| cost < LAST),

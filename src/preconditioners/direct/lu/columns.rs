@@ -121,7 +121,7 @@ impl<T: Real> Progress<T> {
         !self.missing.is_empty()
     }
 
-    /// Bytes of the factors.
+    /// Bytes reserved for the factors.
     pub(super) fn bytes(&self) -> usize {
         self.lower.reserved() + self.upper.reserved()
     }

@@ -11,8 +11,8 @@ use crate::numbers::Real;
 
 /// A missing pivot may be due to rounding where entries have grown by this factor in an elimination by columns (1.8e6 in a circuit of ideal
 /// operational amplifiers, which is regular), or where a matching scales the matrix and fronts delay this fraction of the pivots (0.6 in
-/// such circuits: the scaling spreads their entries over the range of the conductances) or end for want of one. The columns are then
-/// eliminated with other pivots. Both numbers are guesses.
+/// such circuits: the scaling spreads their entries over the range of the conductances), or where the elimination by such fronts fails for
+/// lack of a pivot. The columns are then eliminated with other pivots. Both numbers are guesses.
 const GROWTH: f64 = 1e3;
 const DELAYS: f64 = 0.25;
 
@@ -65,7 +65,7 @@ impl<T: Real> Method<T> {
         }
     }
 
-    /// Bytes of the factors.
+    /// Bytes of the factors, and of Schur complements that wait.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Method::Columns { progress, .. } => progress.bytes(),

@@ -295,8 +295,8 @@ impl<T: Real> PartialLu<T> {
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
-    /// Continues with the same matrix for about `most` multiplications, or twice as many if pivots are missing. Returns whether the
-    /// factorization is complete.
+    /// Continues with the same matrix for about `most` multiplications. If pivots are missing, it then eliminates by columns, which `most`
+    /// does not limit, but [`Method::most`]. Returns whether the factorization is complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
         let complete = loop {
@@ -341,7 +341,7 @@ impl<T: Real> PartialLu<T> {
                     return Ok(true);
                 }
                 Err(Error::Interrupted(interrupted)) => return Err(interrupted.into()),
-                // the first result stands
+                // keep the result of the first elimination
                 Ok(None) | Err(_) => {}
             }
         }
