@@ -72,6 +72,6 @@ pub use on_device::{CudaMatrix, OnDevice};
 pub use operator::Multiply;
 pub(crate) use operator::{many_columns, precise_residual, row_operator};
 pub use rounded::Rounded;
-pub(crate) use rows::Rows;
+pub(crate) use rows::{Rows, sampled_rows};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use source::Source;

@@ -49,3 +49,10 @@ impl<'a, T: Real> Rows<'a, T> {
         (0..self.len()).map(move |row| self.row(row))
     }
 }
+
+/// Returns up to `most` rows from all over a matrix. Each is displaced by a multiple of a prime, because equally
+/// spaced rows of a structured grid could all be on the same side of the domain.
+pub(crate) fn sampled_rows(rows: usize, most: usize) -> impl Iterator<Item = usize> {
+    let count = most.min(rows);
+    (0..count).map(move |k| (k * rows / count + 37 * k) % rows)
+}

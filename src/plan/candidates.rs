@@ -119,7 +119,7 @@ pub(super) fn candidates(context: &Context, has: impl Fn(Preconditioner) -> bool
     if profile.zero_diagonal == 0 && !on_gpu {
         add(BiCgStab, Ilu0, &general("incomplete LU: fewer iterations than with Jacobi"));
     }
-    // the coarse matrices of an irregular matrix fill in: with one dense row the setup took half a second
+    // coarse matrices of an irregular matrix fill in: with one dense row the setup took half a second, and failed
     if on_gpu && !profile.is_symmetric() && positive && !profile.is_irregular() {
         add(BiCgStab, Amg, "multigrid: few iterations where the diagonal is strong");
     }
@@ -137,4 +137,26 @@ pub(super) fn candidates(context: &Context, has: impl Fn(Preconditioner) -> bool
     add(Gmres, Lu, "complete factorization: a direct solve");
     add(Gmres, None, "fallback: cannot break down");
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Csr;
+    use crate::plan::costs::MachineClass;
+
+    #[test]
+    fn unsymmetric_irregular_matrices_are_not_solved_with_multigrid_on_a_gpu() {
+        let n = 2000;
+        let mut entries: Vec<_> =
+            (0..n).flat_map(|i| [(i, i, 4.0), (i, (i + 1) % n, -1.0), (i, (i + n - 1) % n, -2.0)]).collect();
+        let has_amg = |entries: &[(usize, usize, f64)]| {
+            let profile = Profile::of(&Csr::from_triplets(n, n, entries).unwrap());
+            let context = Context::of_table(&profile, MachineClass::Gpu { threads: 8 });
+            candidates(&context, |_| true).iter().any(|one| one.preconditioner == Preconditioner::Amg)
+        };
+        assert!(has_amg(&entries));
+        entries.extend((2..n - 1).map(|j| (0, j, 1e-3)));
+        assert!(!has_amg(&entries));
+    }
 }

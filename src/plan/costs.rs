@@ -53,9 +53,9 @@ struct Shape<'p> {
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
-    /// An index: 1 if the matrix is symmetric, else 0.
+    /// Index into figures of the table: 1 if the matrix is symmetric, else 0.
     symmetric: usize,
-    /// An index: 1 if the matrix is taken for that of a mesh, 0 for that of a network.
+    /// Index into figures of the table: 1 if the matrix is taken for that of a mesh, 0 for that of a network.
     mesh: usize,
     /// Costs of the block preconditioner of a saddle point system, in units.
     saddle: SaddleEstimate,
@@ -159,7 +159,8 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             |_| 1.0,
             [One, One],
         ),
-        // with the vectors of `Idr`, and small products for each block: an iteration took 3 to 10 units on five systems of 12,000 to 32,000 rows
+        // includes vector operations of `Idr`: an iteration took 2 to 11 times as long as one of `Minres` with Jacobi (median 4.6, nine systems of
+        // 8,000 to 32,000 rows)
         Preconditioner::SaddlePoint => line(
             |s| s.saddle.setup,
             0.9,
@@ -279,9 +280,10 @@ const MANY_THREADS: usize = 8;
 /// is very expensive.
 const ILU0: [f64; 2] = [80.0, 5000.0];
 
-/// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for networks and for meshes. Measured on two threads of a
-/// Xeon: 20 to 100 on 16 networks (150 on one of electronics); on 25 unsymmetric meshes 30 to 270, where convection and waves do not
-/// dominate, and 180 to 1,200 where they do (median 250); on symmetric ones 30 to 480, and 1,500 for edge elements.
+/// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for networks and for meshes. Measured on a Xeon: on
+/// 26 networks 18 to 170 (median 56; 400 and 2,400 on random graphs), on 27 unsymmetric meshes 15 to 1,340 (median 217; 600 and more for
+/// convection with central differences), on 69 symmetric ones 3 to 730 (median 103; 900 to 1,630 for a biharmonic problem, power-law graphs
+/// and edge elements).
 const KEPT: [f64; 2] = [50.0, 200.0];
 
 /// Iterations of BiCGStab with `Spai`: on a GPU; on a host, high because incomplete factorizations, nearly always faster, come first; and

@@ -19,8 +19,8 @@ const FRONTS_PER_ROW: f64 = 0.25;
 const IN_SPACE: f64 = 12.0;
 
 /// For 2D meshes, entries of a factor divided by `entries log₂ rows` of the matrix, and multiplications divided by `length² rows^1.5`, with
-/// `length` entries in a row. 0.28 and 0.13 to 0.18 were measured on 20 five-point grids, 0.22 to 0.37 and 0.12 to 0.27 on 10 triangle
-/// meshes with one or two unknowns in a node, 0.23 and 0.1 on quadratic elements, without the zeros that merged fronts store.
+/// `length` entries in a row. Measured, in the order of minimum degree and without the zeros that merged fronts store: 0.25 to 0.32 and 0.13 to
+/// 0.26 on 20 grids of five points, 0.20 to 0.40 and 0.08 to 0.27 on 14 meshes of triangles, 0.22 and 0.1 on three of quadratic triangles.
 const FLAT: [f64; 2] = [0.32, 0.18];
 
 /// Entries and multiplications of a factor in the order of nested dissection, divided by those in the order of minimum degree, where they
@@ -91,7 +91,7 @@ impl Factorization {
         }
     }
 
-    /// An estimate without an ordering. It takes the matrix for a network if nodes have few neighbours or few entries are mirrored, for a 3D
+    /// The estimate without an ordering. It takes the matrix for a network if nodes have few neighbours or few entries are mirrored, for a 3D
     /// mesh if they have many neighbours or very different numbers of them, and otherwise for a 2D mesh.
     pub(in crate::plan) fn estimate(profile: &Profile) -> Factorization {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);

@@ -117,7 +117,7 @@ impl Scheduler {
         }
     }
 
-    /// Remaining work that is expected of Jacobi whatever its residuals predict, see [`UNPREDICTED`].
+    /// Lower bound of the remaining work with Jacobi where its residuals are no prediction, see [`UNPREDICTED`].
     fn unpredicted(&self) -> Option<WorkUnits> {
         let State::Suspended { residual, .. } = self.solve.states.first()? else { return None };
         let first = &self.found.candidates[0];
@@ -156,12 +156,11 @@ impl Scheduler {
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) => {
-                let predicted = Some(*remaining).filter(|&remaining| remaining < LAST);
-                let more = match (predicted, self.unpredicted()) {
-                    (Some(one), Some(other)) => Some(one.max(other)),
-                    (one, other) => one.or(other),
+                let more = match *remaining < LAST {
+                    true => self.known(0),
+                    false => self.unpredicted().map(|work| work.max(self.jacobi_needs())),
                 };
-                more.map(|more| more.max(self.jacobi_needs()) + self.solve.made[0])
+                more.map(|more| more + self.solve.made[0])
             }
             Some(State::Failed) => None,
             _ => self.found.records[0].cost.filter(|&cost| cost < LAST),
@@ -192,7 +191,7 @@ impl Scheduler {
         later as f64 * saved.sum::<f64>() > setup + cost.0 - known.0
     }
 
-    /// Whether a complete factorization may run.
+    /// Returns whether a complete factorization may run.
     pub(in crate::plan) fn may_factorize(&self) -> bool {
         let is_complete = |&index: &usize| self.found.candidates[index].preconditioner.is_complete();
         self.possible(usize::MAX).iter().any(is_complete)
@@ -406,15 +405,18 @@ mod tests {
         let values: Vec<f64> = a.triplets().map(|(i, j, v)| if j > i { 0.3 * v } else { v }).collect();
         let profile = Profile::of(&a.with_values(&values).unwrap());
         let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
-        let cost_after = |residual: f64| {
-            let mut scheduler =
-                Scheduler::new(context.clone(), candidates(&context, |_| true), Some(1), false);
+        let stopped = |context: &Context, candidates: Vec<crate::plan::Candidate>, residual: f64| {
+            let mut scheduler = Scheduler::new(context.clone(), candidates, Some(1), false);
             scheduler.begin();
             scheduler.next(Event::Built, 0);
             let estimate = Estimate { remaining: WorkUnits(100.0), ..Estimate::default() };
             let end = End::Stopped { estimate, renew: false };
             let ended = Ended { iterations: 30, residual, improved: true, end };
             scheduler.next(Event::Ended(ended), 0);
+            scheduler
+        };
+        let cost_after = |residual: f64| {
+            let scheduler = stopped(&context, candidates(&context, |_| true), residual);
             let of = |one: &crate::plan::Candidate| one.preconditioner == Preconditioner::Ilu0;
             let index = scheduler.found.candidates.iter().position(of).unwrap();
             (scheduler.cost(0), scheduler.cost(index))
@@ -422,6 +424,11 @@ mod tests {
         let ([jacobi, ilu0], [hard_jacobi, hard_ilu0]) = (cost_after(1e-4).into(), cost_after(0.5).into());
         assert!(jacobi == WorkUnits(100.0) && hard_jacobi > jacobi * 10.0, "{jacobi:?} {hard_jacobi:?}");
         assert!(hard_ilu0 > ilu0 * 1.5, "{ilu0:?} {hard_ilu0:?}");
+        // the factor was measured with Jacobi
+        let spai = |one: Preconditioner| one == Preconditioner::Spai;
+        let gpu = Context::of_table(&profile, MachineClass::Gpu { threads: 8 });
+        assert_eq!(candidates(&gpu, spai)[0].method, Method::BiCgStab);
+        assert_eq!(stopped(&gpu, candidates(&gpu, spai), 0.5).cost(0), WorkUnits(100.0));
     }
 
     #[test]

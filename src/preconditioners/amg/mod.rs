@@ -230,13 +230,6 @@ pub(crate) fn largest_of<T: Real>(numbers: &[T]) -> f64 {
     if most.is_finite() { most } else { 0.0 }
 }
 
-/// Up to `most` rows from all over a matrix. Each is displaced by a multiple of a prime, because equally
-/// spaced rows of a structured grid could all be on the same side of the domain.
-fn sampled(rows: usize, most: usize) -> impl Iterator<Item = usize> {
-    let count = most.min(rows);
-    (0..count).map(move |k| (k * rows / count + 37 * k) % rows)
-}
-
 /// The largest power of two that does not exceed a positive number; 1 if the number is zero, subnormal,
 /// infinite or NaN.
 pub(crate) fn power_below(number: f64) -> f64 {

@@ -13,12 +13,12 @@ use super::on_host::{SHIFT, SINGULAR};
 use super::report::LevelReport;
 use super::spectrum::largest;
 use super::unsmoothed::{OVER, is_worthwhile};
-use super::{Amg, AmgOptions, NAME, aggregates, blocks, check_square, loaded, sampled};
+use super::{Amg, AmgOptions, NAME, aggregates, blocks, check_square, loaded};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
-use crate::formats::{MatrixSource, node_pattern, node_rows};
+use crate::formats::{MatrixSource, node_pattern, node_rows, sampled_rows};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -338,7 +338,7 @@ pub(crate) fn diagonals(pattern: &Pattern, is_reordered: bool) -> Vec<i64> {
         return vec![];
     }
     let mut found = vec![];
-    for row in sampled(rows, SAMPLE) {
+    for row in sampled_rows(rows, SAMPLE) {
         for &column in pattern.row(row) {
             let diagonal = i64::from(column) - row as i64;
             if let Err(at) = found.binary_search(&diagonal) {

@@ -22,9 +22,9 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::product::{self, Row};
-use super::sampled;
 use crate::error::Result;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
+use crate::formats::sampled_rows;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
@@ -144,7 +144,7 @@ pub(crate) fn is_worthwhile(
     };
     // an entry of a sampled row, the mirrored one, and both diagonal entries
     let mut groups: Vec<[Option<usize>; 4]> = vec![];
-    for row in sampled(pattern.rows(), SAMPLE) {
+    for row in sampled_rows(pattern.rows(), SAMPLE) {
         for entry in pattern.offsets.range(row) {
             let column = pattern.columns[entry] as usize;
             groups.push([Some(entry), place(column, row), place(row, row), place(column, column)]);

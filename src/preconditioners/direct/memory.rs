@@ -38,7 +38,7 @@ impl Budget {
         Budget { work, ..self }
     }
 
-    /// What is left beside arrays of this size.
+    /// Returns the limit that remains beside arrays of this size.
     pub(super) fn without(self, bytes: usize) -> Budget {
         Budget { limit: self.limit.saturating_sub(bytes), ..self }
     }

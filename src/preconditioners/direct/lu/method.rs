@@ -54,7 +54,7 @@ impl<T: Real> Method<T> {
         }
     }
 
-    /// Whether rounding may have made pivots of a matrix zero. `scaled` states whether a matching scales it, `ended` whether the elimination
+    /// Returns whether rounding may have made pivots of a matrix zero. `scaled` states whether a matching scales it, `ended` whether the elimination
     /// ended with an error; the number of fronts before it, and so that of delays, then depends on the number of threads.
     pub(super) fn may_miss(&self, scaled: bool, ended: bool) -> bool {
         match self {
@@ -113,13 +113,9 @@ impl<T: Real> Method<T> {
         let choice = prepared.any_rows(csr, pivoting)?;
         let mut method = Method::of(choice, csr, &mut prepared, (budget, None), true)?;
         let Method::Columns { order, progress, .. } = &mut method else { return Ok(None) };
-        match progress.run(&prepared.columns, order, pivoting, budget, most) {
-            Ok(true) if !progress.is_deficient() && progress.least.to_f64() >= T::EPSILON.powf(CLEAR) => {
-                Ok(Some((prepared, method)))
-            }
-            Ok(_) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let complete = progress.run(&prepared.columns, order, pivoting, budget, most)?;
+        let is_clear = progress.least.to_f64() >= T::EPSILON.powf(CLEAR);
+        Ok((complete && !progress.is_deficient() && is_clear).then_some((prepared, method)))
     }
 
     /// Starts the elimination. If `largest`, pivots in any row are the largest entries of their columns.

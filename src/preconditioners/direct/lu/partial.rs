@@ -295,8 +295,8 @@ impl<T: Real> PartialLu<T> {
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
-    /// Continues with the same matrix for about `most` multiplications. If pivots are missing, it then eliminates by columns, which `most`
-    /// does not limit, but [`Method::most`]. Returns whether the factorization is complete.
+    /// Continues with the same matrix for about `most` multiplications. If pivots are missing at the end, then eliminates by columns with at most
+    /// [`Method::most`] further ones. Returns whether the factorization is complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
         let complete = loop {
@@ -328,11 +328,8 @@ impl<T: Real> PartialLu<T> {
                 Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?
             };
         };
-        let [is_singular, is_deficient] = match &complete {
-            Err(Error::Singular { .. }) => [true, true],
-            Ok(complete) => [false, *complete && method.is_deficient()],
-            Err(_) => [false, false],
-        };
+        let is_singular = matches!(complete, Err(Error::Singular { .. }));
+        let is_deficient = is_singular || matches!(complete, Ok(true)) && method.is_deficient();
         if is_deficient && method.may_miss(prepared.scaling.is_some(), is_singular) {
             let left = budget.without(method.bytes());
             match Method::by_largest(csr, (left, *pivoting), method.most()) {
