@@ -159,8 +159,8 @@ fn line_of(preconditioner: Preconditioner) -> Line {
             |_| 1.0,
             [One, One],
         ),
-        // includes vector operations of `Idr`: an iteration took 2 to 11 times as long as one of `Minres` with Jacobi (median 4.6, nine systems of
-        // 8,000 to 32,000 rows)
+        // the vector operations of `Idr` are included; a guess from iterations that took 2 to 11 times as long as those of `Minres` with Jacobi
+        // (median 4.6, nine systems of 12,000 to 32,000 rows)
         Preconditioner::SaddlePoint => line(
             |s| s.saddle.setup,
             0.9,

@@ -28,8 +28,8 @@ const SLOPE_SINGULAR: f64 = 0.375;
 /// Maximum number of iterations of an attempt, if the user sets no limit. Not measured; chosen so that other limits are reached first.
 pub(super) const ITERATIONS: usize = 100_000;
 
-/// A residual limit of at most this multiple of the tolerance, estimated in an iterative attempt, does not end a solve: complete
-/// factorizations ended below such an estimate by a factor of 1.6 (flat tetrahedra).
+/// A residual limit of at most this multiple of the tolerance, estimated in an iterative attempt, does not end a solve while a complete
+/// factorization may run: complete factorizations ended below such an estimate by a factor of 1.6 (flat tetrahedra).
 const UNCERTAIN: f64 = 2.0;
 
 /// State of one solve.

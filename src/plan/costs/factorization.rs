@@ -18,8 +18,8 @@ const FRONTS_PER_ROW: f64 = 0.25;
 /// Mean entries per row, divided by the unknowns per node, from which on a mesh is taken for 3D: triangles have 7, tetrahedra 14.
 const IN_SPACE: f64 = 12.0;
 
-/// For 2D meshes, entries of a factor divided by `entries log₂ rows` of the matrix, and multiplications divided by `length² rows^1.5`, with
-/// `length` entries in a row. Measured, in the order of minimum degree and without the zeros that merged fronts store: 0.25 to 0.32 and 0.13 to
+/// For 2D meshes, `factor entries / (matrix entries · log₂ rows)` and `multiplications / (length² · rows^1.5)`, where `length` is
+/// `matrix entries / rows`. Measured, in the order of minimum degree and without the zeros that merged fronts store: 0.25 to 0.32 and 0.13 to
 /// 0.26 on 20 grids of five points, 0.20 to 0.40 and 0.08 to 0.27 on 14 meshes of triangles, 0.22 and 0.1 on three of quadratic triangles.
 const FLAT: [f64; 2] = [0.32, 0.18];
 

@@ -4,7 +4,8 @@ use super::{MANY_SOLVES, MANY_SOLVES_ON_MANY_THREADS, MANY_THREADS, MachineClass
 use crate::plan::Profile;
 
 /// Median number of neighbours of a node, with itself, up to which a matrix is taken for a network, whose factors have little fill-in: 2 to
-/// 4 in power networks, with one or two unknowns at a node, most circuits and chains; 5 in 2D meshes, and in networks that fill in like these.
+/// 4 in chains, most circuits and power networks (with one or two unknowns per node); 5 on five-point grids and in networks that fill in like
+/// these, 7 on meshes of triangles.
 const NETWORK: usize = 4;
 
 /// Fraction of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 was measured for edge elements,

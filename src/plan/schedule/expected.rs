@@ -31,9 +31,9 @@ const LAGGED: f64 = 0.1;
 /// less than they do. Not measured; chosen as the noise of iterations.
 const LEAST_MORE: f64 = 8.0;
 
-/// Iterations of `BiCgStab` with Jacobi that are expected in all, as a multiple of those made, if it was stopped at a relative residual of at
-/// least `HARDLY`: residuals predict too few then. Both are guesses. 59 systems were left at such residuals by mostly 18 to 58 iterations: in 20 ms or
-/// more, Jacobi solved 3 of them, and `Ilu0`, whose iterations are bounded by those of Jacobi, 11 of 49.
+/// Expected total iterations of `BiCgStab` with Jacobi divided by those made, if it stopped at a relative residual of at least `HARDLY`, where
+/// residuals predict too few. Both are guesses. Of 59 such systems, with mostly 18 to 58 iterations made, Jacobi solved 3 in 20 ms or more;
+/// `Ilu0`, whose expected iterations follow from those of Jacobi, solved 11 of the 49 on which it ran.
 const UNPREDICTED: f64 = 20.0;
 const HARDLY: f64 = 0.03;
 
@@ -424,7 +424,7 @@ mod tests {
         let ([jacobi, ilu0], [hard_jacobi, hard_ilu0]) = (cost_after(1e-4).into(), cost_after(0.5).into());
         assert!(jacobi == WorkUnits(100.0) && hard_jacobi > jacobi * 10.0, "{jacobi:?} {hard_jacobi:?}");
         assert!(hard_ilu0 > ilu0 * 1.5, "{ilu0:?} {hard_ilu0:?}");
-        // the factor was measured with Jacobi
+        // the bound applies only if the first candidate runs Jacobi
         let spai = |one: Preconditioner| one == Preconditioner::Spai;
         let gpu = Context::of_table(&profile, MachineClass::Gpu { threads: 8 });
         assert_eq!(candidates(&gpu, spai)[0].method, Method::BiCgStab);

@@ -55,7 +55,7 @@ impl<T: Real> Method<T> {
     }
 
     /// Returns whether rounding may have made pivots of a matrix zero. `scaled` states whether a matching scales it, `ended` whether the elimination
-    /// ended with an error; the number of fronts before it, and so that of delays, then depends on the number of threads.
+    /// ended with an error: delays are not counted then, because the number of fronts before the error depends on the number of threads.
     pub(super) fn may_miss(&self, scaled: bool, ended: bool) -> bool {
         match self {
             Method::Columns { progress, .. } => progress.growth().is_some_and(|growth| growth >= GROWTH),

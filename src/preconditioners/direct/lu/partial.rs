@@ -295,8 +295,9 @@ impl<T: Real> PartialLu<T> {
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
-    /// Continues with the same matrix for about `most` multiplications. If pivots are missing at the end, then eliminates by columns with at most
-    /// [`Method::most`] further ones. Returns whether the factorization is complete.
+    /// Continues with the same matrix for about `most` multiplications. If pivots are missing at the end, perhaps because of rounding
+    /// ([`Method::may_miss`]), eliminates by columns with at most [`Method::most`] multiplications; if that fails, the first result is kept.
+    /// Returns whether the factorization is complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
         let complete = loop {
